@@ -1,0 +1,8 @@
+"""fedfuse: federated model fusion by ensemble distillation."""
+
+from fedfuse.experiment import Experiment, load
+from fedfuse.model_file import load_model
+from fedfuse.run import Run
+from fedfuse.types import FedfuseError
+
+__all__ = ["Experiment", "FedfuseError", "Run", "load", "load_model"]

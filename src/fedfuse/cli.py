@@ -1,0 +1,182 @@
+"""The command line. It reads options and prints; everything else is done by the package."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from fedfuse import tables
+from fedfuse.compare import compare as run_comparison
+from fedfuse.config import AlgorithmSection
+from fedfuse.display import Display, Lines, Live
+from fedfuse.experiment import Experiment, load
+from fedfuse.explain import explain
+from fedfuse.types import FedfuseError
+
+app = typer.Typer(
+    name="fedfuse",
+    help="Federated model fusion by ensemble distillation.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+)
+out = Console()
+err = Console(stderr=True)
+
+ExperimentName = Annotated[
+    str, typer.Argument(metavar="EXPERIMENT", help="A built-in name (see `fedfuse list`) or a TOML file.")
+]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="Folder with data in the hub's layout; beats FEDFUSE_DATA.")
+]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the experiment: local.lr=0.05")
+]
+Rounds = Annotated[int | None, typer.Option("--rounds", "-r", help="Number of rounds.")]
+WorkerCount = Annotated[int | None, typer.Option("--workers", help="Worker processes; 0 is one per core.")]
+
+
+def _settings(pairs: list[str] | None, **options: Any) -> dict[str, Any]:
+    """Dotted keys from `--set` and from the options that have a name of their own; the latter come last."""
+    settings: dict[str, Any] = {}
+    for pair in pairs or []:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise FedfuseError(f"--set {pair}: write KEY=VALUE, as in --set local.lr=0.05")
+        settings[key.strip()] = _value(text.strip())
+    named = {key.replace("__", "."): value for key, value in options.items() if value is not None}
+    return {**settings, **named} if "algorithm.name" not in named else {
+        "algorithm.name": named.pop("algorithm.name"), **settings, **named
+    }
+
+
+def _value(text: str) -> Any:
+    """A TOML value; what is not one is a word, so that names need no quotes."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _at(data_dir: Path | None) -> None:
+    if data_dir is not None:
+        if not data_dir.is_dir():
+            raise FedfuseError(f"--data-dir {data_dir}: there is no such folder")
+        os.environ["FEDFUSE_DATA"] = str(data_dir)
+
+
+def _display() -> AbstractContextManager[Display]:
+    return Live(out) if out.is_terminal else nullcontext(Lines(out))
+
+
+@app.command(epilog="Example: `fedfuse run digits -a fedprox -r 10 --set algorithm.mu=0.1`")
+def run(
+    experiment: ExperimentName,
+    algorithm: Annotated[str | None, typer.Option("--algorithm", "-a", help="Algorithm; see `fedfuse list`.")] = None,
+    rounds: Rounds = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")] = None,
+    workers: WorkerCount = None,
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Run directory; by default under ./runs.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on after the last finished round.")] = False,
+    set_: Set = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Run one experiment; its directory holds the records, the models and a checkpoint of every round."""
+    _at(data_dir)
+    settings = _settings(
+        set_, algorithm__name=algorithm, run__rounds=rounds, run__seed=seed, run__workers=workers
+    )
+    with _display() as display:
+        finished = load(experiment, settings).run(out_dir, resume=resume, display=display)
+    out.print(tables.of_run(finished))
+
+
+@app.command(epilog="Example: `fedfuse compare digits -a fedavg -a fedprox --seeds 3 --target 0.85`")
+def compare(
+    experiment: ExperimentName,
+    algorithm: Annotated[list[str], typer.Option("--algorithm", "-a", help="An algorithm; give several.")],
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from the experiment's own on.")] = 1,
+    target: Annotated[float | None, typer.Option(help="Accuracy to count rounds and parameters to.")] = None,
+    rounds: Rounds = None,
+    workers: WorkerCount = None,
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Directory; what is finished there is kept.")] = None,
+    set_: Set = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Run several algorithms on the same partition, cohorts and initial weights; goes on where it stopped."""
+    _at(data_dir)
+    base = load(experiment, _settings(set_, run__rounds=rounds, run__workers=workers))
+    folder = out_dir or Path("runs") / f"compare-{base.name}"
+    numbers = range(base.run_.seed, base.run_.seed + seeds)
+    with _display() as display:
+        rows = run_comparison(base, algorithm, numbers, folder, display)
+    out.print(tables.of_comparison(base, rows, target, folder))
+
+
+@app.command("list", epilog="Example: `fedfuse list`")
+def list_() -> None:
+    """What there is: algorithms, experiments, models, partitions, data sources, pools."""
+    for table in tables.catalogue():
+        out.print(table)
+
+
+@app.command(epilog="Example: `fedfuse show fedavgm`")
+def show(algorithm: Annotated[str, typer.Argument(help="An algorithm; see `fedfuse list`.")]) -> None:
+    """What an algorithm is made of: its paper, its settings, and its parts as a tree."""
+    section = AlgorithmSection(name=algorithm)
+    out.print(explain(algorithm, section.function(), section.build()))
+
+
+@app.command(epilog="Example: `fedfuse check my.toml --set partition.clients=100`")
+def check(experiment: ExperimentName, set_: Set = None, data_dir: DataDir = None) -> None:
+    """Validate everything without training: keys and values, data, partition, models, algorithm."""
+    _at(data_dir)
+    checked = load(experiment, _settings(set_))
+    out.print(tables.of_check(checked, checked.check()))
+
+
+@app.command(epilog="Example: `fedfuse partition digits --set partition.alpha=1.0 --picture clients.svg`")
+def partition(
+    experiment: ExperimentName,
+    picture: Annotated[
+        Path | None, typer.Option(help="Also draw clients x classes, a dot's area being the examples: .svg or .png")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the partition.")] = None,
+    set_: Set = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Show how an experiment spreads its examples over clients."""
+    from fedfuse.data.picture import draw
+
+    _at(data_dir)
+    shown = load(experiment, _settings(set_, run__seed=seed))
+    federation = shown.federation()
+    out.print(tables.of_partition(shown, federation))
+    if picture is not None:
+        draw({"": federation.counts}, federation.labels, picture, title=tables.partition_title(shown))
+        out.print(f"picture  {picture}", highlight=False)
+
+
+def main() -> None:
+    """The program. A user's mistake is a message and exit code 2, never a traceback."""
+    try:
+        app()
+    except FedfuseError as error:
+        err.print("[bold red]error[/] ", end="")
+        err.print(str(error), markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        err.print("stopped; every finished round is kept: go on with --resume", highlight=False)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Values <-> bytes: named groups of tensors and a small JSON header, as safetensors. Never pickle.
+
+The same bytes go over the wire, into the checkpoint and into client memory. What is read is checked to be
+well formed; whether it is acceptable is for `vet` to say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from fedfuse.types import FedfuseError, Groups, ServerState, Snapshot, Task, Tensors, Update
+
+SEPARATOR = "::"  # between a group's name and a tensor's; neither parameter names nor group names hold it
+HEADER = "fedfuse"
+
+
+def encode(groups: Groups, header: Mapping[str, Any]) -> bytes:
+    """Groups of tensors and a JSON-able header -> one safetensors blob."""
+    flat: dict[str, Tensor] = {}
+    for group, tensors in groups.items():
+        for name, tensor in tensors.items():
+            if SEPARATOR in group or SEPARATOR in name:
+                raise FedfuseError(f"tensor {name!r} of group {group!r}: names must not contain {SEPARATOR!r}")
+            flat[group + SEPARATOR + name] = tensor.detach().contiguous()
+    # Empty groups have no tensor to carry their name, so the header lists them all.
+    text = json.dumps({"groups": list(groups), "header": header}, separators=(",", ":"), allow_nan=True)
+    return bytes(safetensors.torch.save(flat, metadata={HEADER: text}))
+
+
+def decode(blob: bytes) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    """The inverse of `encode`. Anything malformed is a `FedfuseError`."""
+    try:
+        flat = safetensors.torch.load(blob)
+        length = int.from_bytes(blob[:8], "little")
+        envelope = json.loads(json.loads(blob[8 : 8 + length])["__metadata__"][HEADER])
+        groups: dict[str, dict[str, Tensor]] = {name: {} for name in envelope["groups"]}
+        for key, tensor in flat.items():
+            group, _, name = key.partition(SEPARATOR)
+            groups[group][name] = tensor
+        header = envelope["header"]
+        if not isinstance(header, dict):
+            raise TypeError("the header is not an object")
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise FedfuseError(f"not a fedfuse blob: {type(error).__name__}: {error}") from error
+    return groups, header
+
+
+def _prefixed(prefix: str, groups: Groups) -> dict[str, Tensors]:
+    return {f"{prefix}/{name}": tensors for name, tensors in groups.items()}
+
+
+def _under(prefix: str, groups: Groups) -> dict[str, Tensors]:
+    return {name.removeprefix(prefix + "/"): t for name, t in groups.items() if name.startswith(prefix + "/")}
+
+
+def _model_groups(prefix: str, model: Snapshot | None) -> dict[str, Tensors]:
+    return {} if model is None else {f"{prefix}/params": model.params, f"{prefix}/buffers": model.buffers}
+
+
+def _model(prefix: str, arch: str | None, groups: Groups) -> Snapshot | None:
+    if arch is None:
+        return None
+    return Snapshot(arch, groups[f"{prefix}/params"], groups[f"{prefix}/buffers"])
+
+
+def encode_task(task: Task) -> bytes:
+    groups = _model_groups("model", task.model) | _prefixed("extra", task.extra)
+    return encode(groups, {"client": task.client, "round": task.round, "arch": task.model and task.model.arch})
+
+
+def decode_task(blob: bytes) -> Task:
+    groups, header = decode(blob)
+    model = _model("model", header["arch"], groups)
+    return Task(header["client"], header["round"], model, _under("extra", groups))
+
+
+def encode_update(update: Update) -> bytes:
+    """What the client sends: its memory stays behind."""
+    header = {
+        "client": update.client,
+        "num_examples": update.num_examples,
+        "arch": update.model and update.model.arch,
+        "metrics": dict(update.metrics),
+    }
+    return encode(_model_groups("model", update.model) | _prefixed("extra", update.extra), header)
+
+
+def decode_update(blob: bytes) -> Update:
+    """An update as it was sent; a blob that lacks a part is refused here, its values by `vet`."""
+    groups, header = decode(blob)
+    try:
+        if type(header["client"]) is not int or not isinstance(header["arch"], str | None):
+            raise TypeError("the client is not a number or the architecture not a name")
+        model = _model("model", header["arch"], groups)
+        metrics = {str(name): float(value) for name, value in header["metrics"].items()}
+        return Update(header["client"], header["num_examples"], model, _under("extra", groups), metrics)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FedfuseError(f"not an update: {type(error).__name__}: {error}") from error
+
+
+def encode_state(server: ServerState, clients: Mapping[int, Groups], header: Mapping[str, Any]) -> bytes:
+    """A checkpoint: the server's models and memory, and what each client keeps."""
+    groups: dict[str, Tensors] = _prefixed("memory", server.memory)
+    for arch, model in server.models.items():
+        groups |= _model_groups(f"models/{arch}", model)
+    for client, memory in clients.items():
+        groups |= _prefixed(f"clients/{client}", memory)
+    facts = {"round": server.round, "models": list(server.models), "clients": list(clients)}
+    return encode(groups, {**header, "state": facts})
+
+
+def decode_state(blob: bytes) -> tuple[ServerState, dict[int, Groups], dict[str, Any]]:
+    groups, header = decode(blob)
+    facts = header.pop("state")
+    models = {arch: Snapshot(arch, groups[f"models/{arch}/params"], groups[f"models/{arch}/buffers"])
+              for arch in facts["models"]}
+    clients: dict[int, Groups] = {client: _under(f"clients/{client}", groups) for client in facts["clients"]}
+    return ServerState(facts["round"], models, _under("memory", groups)), clients, header

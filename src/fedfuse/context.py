@@ -1,0 +1,82 @@
+"""What every part may ask for: the run's settings, its data, its nets, and randomness by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import nn
+
+from fedfuse import models, rng
+from fedfuse.data.federation import Federation
+from fedfuse.local_settings import LocalSettings
+from fedfuse.types import FedfuseError, Snapshot
+
+
+@dataclass(frozen=True)
+class Nets:
+    """Live nets of this process, one per architecture and use, reused from client to client.
+
+    Building a net costs more than a short client's training, so values are copied into nets that exist.
+    """
+
+    classes: int
+    shape: tuple[int, ...]
+    _kept: dict[tuple[str, str], nn.Module] = field(default_factory=dict, repr=False, compare=False)
+
+    def scratch(self, arch: str, use: str = "work") -> nn.Module:
+        """A net whose values are whatever its last user left. Two that are needed at once have two uses."""
+        if (arch, use) not in self._kept:
+            with rng.ambient(rng.generator(0, "scratch")):
+                net = models.build(arch, classes=self.classes, shape=self.shape)
+            self._kept[arch, use] = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return self._kept[arch, use]
+
+    def load(self, snapshot: Snapshot, use: str = "work") -> nn.Module:
+        """The scratch net with this snapshot's values."""
+        return snapshot.load_into(self.scratch(snapshot.arch, use))
+
+    def initial(self, arch: str, generator: torch.Generator) -> Snapshot:
+        """Fresh weights, drawn from `generator` alone."""
+        with rng.ambient(generator):
+            return Snapshot.of(arch, models.build(arch, classes=self.classes, shape=self.shape))
+
+
+@dataclass(frozen=True)
+class Context:
+    """One round's view of the run. `round` counts from 1."""
+
+    seed: int
+    rounds: int
+    local: LocalSettings
+    data: Federation
+    archs: tuple[str, ...]  # the architecture of each client, by client number
+    nets: Nets
+    round: int = 0
+
+    def rng(self, purpose: str, *parts: int | str) -> torch.Generator:
+        """The generator of this purpose: `ctx.rng("shuffle", ctx.round, client)`."""
+        return rng.generator(self.seed, purpose, *parts)
+
+    def at(self, round: int) -> Context:
+        return replace(self, round=round)
+
+    @property
+    def rate(self) -> float:
+        """This round's local learning rate."""
+        return self.local.rate(self.round, self.rounds)
+
+
+def assign(weights: Mapping[str, float], clients: int, generator: torch.Generator) -> tuple[str, ...]:
+    """Spread architectures over clients in proportion to their weights, at random, fixed by the generator."""
+    total = sum(weights.values())
+    if not weights or min(weights.values()) <= 0:
+        raise FedfuseError(f"models.clients = {dict(weights)}: give each architecture a positive weight")
+    exact = {arch: clients * w / total for arch, w in weights.items()}
+    counts = {arch: int(share) for arch, share in exact.items()}
+    # Largest remainders first, so that the counts add up to the clients.
+    for arch in sorted(exact, key=lambda a: counts[a] - exact[a])[: clients - sum(counts.values())]:
+        counts[arch] += 1
+    flat = [arch for arch, n in counts.items() for _ in range(n)]
+    return tuple(flat[i] for i in torch.randperm(clients, generator=generator).tolist())

@@ -1,0 +1,102 @@
+"""The papers' picture of a partition, a dot per client and class (FedDF, Figure 2), and its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedfuse.data.federation import Federation
+from fedfuse.data.partition import label_entropy
+from fedfuse.types import FedfuseError
+
+ACCENT, INK, FAINT = "#2a6f97", "#26323a", "#dfe5e9"
+LARGEST = 0.92  # the widest dot, as a share of the distance between two classes or clients
+NAMED = 20  # classes up to which the axis shows names
+
+
+@dataclass(frozen=True)
+class Row:
+    """One client in numbers."""
+
+    client: int
+    examples: int
+    counts: tuple[int, ...]  # (C,)
+    entropy: float  # of its labels, in nats
+    present: int  # classes of which it has any
+
+
+def summary(federation: Federation) -> list[Row]:
+    """A row per client."""
+    entropies = label_entropy(federation.counts).tolist()
+    return [
+        Row(client, sum(counts), tuple(counts), entropy, sum(n > 0 for n in counts))
+        for client, (counts, entropy) in enumerate(zip(federation.counts.tolist(), entropies, strict=True))
+    ]
+
+
+def draw(panels: Mapping[str, Tensor], labels: tuple[str, ...], path: Path, *, title: str = "") -> None:
+    """Write a picture to `path` (.svg, .png or .pdf): a panel per title, each from counts (K, C), on one scale."""
+    if path.suffix not in {".svg", ".png", ".pdf"}:
+        raise FedfuseError(f"{path} ends in {path.suffix!r}: a picture is .svg, .png or .pdf")
+    if not panels:
+        raise FedfuseError(f"{path}: there is nothing to draw")
+    figure, axes, pitch = _figure(panels, labels, title)
+    most = max(int(counts.max()) for counts in panels.values())
+    for number, (axis, (name, counts)) in enumerate(zip(axes, panels.items(), strict=True)):
+        _panel(axis, name, counts, labels, pitch, most, first=number == 0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=160)
+
+
+def _figure(panels: Mapping[str, Tensor], labels: tuple[str, ...], title: str) -> tuple[Any, Any, float]:
+    """The figure, its axes and the distance between two dots in points."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise FedfuseError('pictures need matplotlib: pip install "fedfuse[plots]"') from error
+    clients = max(len(counts) for counts in panels.values())
+    # A dot's pitch shrinks as either side grows, so that neither a panel nor the page outgrows a screen.
+    inch = min(0.30, 7.5 / clients, 9.0 / len(labels))
+    width = max(2.2, inch * clients) + 0.25
+    figure = Figure(
+        figsize=(width * len(panels) + 1.4, max(1.6, inch * len(labels)) + 1.2), layout="constrained", facecolor="white"
+    )
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    if title:
+        figure.suptitle(title, fontsize=11, color=INK, fontweight="semibold")
+    return figure, axes, 72 * inch
+
+
+def _panel(
+    axis: Any, name: str, counts: Tensor, labels: tuple[str, ...], pitch: float, most: int, *, first: bool
+) -> None:
+    clients, classes = counts.shape
+    k, c = counts.nonzero(as_tuple=True)
+    area = counts[k, c].double() / max(1, most) * (LARGEST * pitch) ** 2  # matplotlib's s is a dot's width squared
+    axis.set_axisbelow(True)
+    axis.grid(color=FAINT, linewidth=0.6)
+    axis.scatter(k.numpy(), c.numpy(), s=area.numpy(), color=ACCENT, linewidths=0)
+    axis.set_xlim(-0.7, clients - 0.3)
+    axis.set_ylim(-0.7, classes - 0.3)
+    axis.set_xticks(_ticks(clients))
+    axis.set_xlabel("client", color=INK, fontsize=9)
+    axis.set_title(name, color=INK, fontsize=10)
+    if classes <= NAMED:
+        axis.set_yticks(range(classes), labels)
+    else:
+        axis.set_yticks(_ticks(classes))
+    if first:
+        axis.set_ylabel("class", color=INK, fontsize=9)
+    axis.tick_params(length=0, labelsize=8, colors=INK)
+    for spine in axis.spines.values():
+        spine.set_visible(False)
+
+
+def _ticks(number: int) -> list[int]:
+    """At most about a dozen round positions."""
+    step = next(s for s in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**9) if number / s <= 12)
+    return list(range(0, number, step))

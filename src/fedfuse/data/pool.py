@@ -1,0 +1,144 @@
+"""The server's public data: unlabeled examples that models are fused on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedfuse.data.arguments import checked
+from fedfuse.data.examples import Examples
+from fedfuse.data.holdout import amount, plain
+from fedfuse.data.shelf import Shelf
+from fedfuse.data.source import Source
+from fedfuse.data.sources import from_shelf
+from fedfuse.data.statistics import channel_statistics
+from fedfuse.types import FedfuseError
+
+CHUNK = 1024
+LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, as Pillow's own conversion to grey
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """A pool, and the rows (n,) of the training data that remain if it was taken out of that."""
+
+    pool: Examples
+    rest: Tensor | None = None
+
+
+Pool = Callable[[Examples, torch.Generator], Pooled]
+
+
+def split(train: Examples, rng: torch.Generator, shelf: Shelf, *, size: float = 0.2) -> Pooled:
+    """A random part of the training data, which the clients then do not have: a number, or a fraction below 1."""
+    rest, taken = plain(len(train), amount(size, len(train), "pool split: size"), rng)
+    return Pooled(_unlabeled(train.subset(taken)), rest)
+
+
+def source(
+    train: Examples,
+    rng: torch.Generator,
+    shelf: Shelf,
+    *,
+    name: str,
+    size: float | None = None,
+    classes: tuple[str | int, ...] | None = None,
+    without: tuple[str | int, ...] = (),
+    arguments: dict[str, object] | None = None,
+) -> Pooled:
+    """Another data set's training images by name, resized to fit and normalised by their own statistics.
+
+    `classes` keeps only these of its classes and `without` drops some, by name or number; `size` (a number, or a
+    fraction below 1) draws from what is left; `arguments` are the data set's own.
+    """
+    other = from_shelf(shelf, name, arguments or {})
+    rows = _of_classes(other, name, classes, without)
+    if size is not None:
+        rows = rows[plain(len(rows), amount(size, len(rows), f"pool {name}: size"), rng)[1]]
+    x = fit(other.train.x, rows, train, f"pool {name}")
+    mean, std = channel_statistics(x)
+    return Pooled(Examples(x, torch.zeros(len(x), dtype=torch.int64), train.classes, mean, std))
+
+
+def noise(train: Examples, rng: torch.Generator, shelf: Shelf, *, size: int = 10_000) -> Pooled:
+    """Uniform random inputs: every pixel on its own, or points in the box that the training features span."""
+    shape = (size, *train.shape)
+    y = torch.zeros(size, dtype=torch.int64)
+    if train.x.dtype == torch.uint8:
+        x = torch.randint(256, shape, dtype=torch.uint8, generator=rng)
+        mean, std = channel_statistics(x)
+        return Pooled(Examples(x, y, train.classes, mean, std))
+    low, high = train.x.amin(0), train.x.amax(0)
+    # Normalised as the training data is, so that the points stay where the models know the plane.
+    x = torch.rand(shape, generator=rng).mul_(high - low).add_(low)
+    return Pooled(Examples(x, y, train.classes, train.mean, train.std))
+
+
+POOLS: Mapping[str, Callable[..., Pooled]] = {"split": split, "source": source, "noise": noise}
+
+
+def pool(name: str, arguments: Mapping[str, object], shelf: Shelf | None = None) -> Pool:
+    """The pool called `name` with its arguments filled in."""
+    if name not in POOLS:
+        raise FedfuseError(f"there is no pool called {name!r}: use one of {', '.join(POOLS)}")
+    return partial(POOLS[name], shelf=shelf or Shelf.at(), **checked(POOLS[name], arguments, f"pool {name}"))
+
+
+def fit(x: Tensor, rows: Tensor, like: Examples, what: str) -> Tensor:
+    """x[rows] (n, C, H, W) as images of `like`'s shape: antialiased when resized, grey by luma or repeated."""
+    if x.dtype != like.x.dtype or (x.dtype != torch.uint8 and x.shape[1:] != like.x.shape[1:]):
+        raise FedfuseError(
+            f"{what}: its examples are {x.dtype} {tuple(x.shape[1:])}, the training data {like.x.dtype} {like.shape}: "
+            "only images can be made to fit"
+        )
+    if x.shape[1:] == like.x.shape[1:]:
+        return x[rows]
+    channels, height, width = like.shape
+    out = torch.empty(len(rows), channels, height, width, dtype=torch.uint8)
+    for target, chunk in zip(torch.split(out, CHUNK), torch.split(rows, CHUNK), strict=True):
+        images = _channels(x[chunk].float(), channels, what)
+        if images.shape[2:] != target.shape[2:]:
+            images = F.interpolate(images, (height, width), mode="bilinear", align_corners=False, antialias=True)
+        target.copy_(images.round_().clamp_(0, 255))
+    return out
+
+
+def _channels(x: Tensor, wanted: int, what: str) -> Tensor:
+    have = x.shape[1]
+    if have == wanted:
+        return x
+    if have == 1:
+        return x.repeat(1, wanted, 1, 1)
+    if (have, wanted) == (3, 1):
+        return (x * torch.tensor(LUMA).view(1, 3, 1, 1)).sum(1, keepdim=True)
+    raise FedfuseError(f"{what}: images of {have} channels cannot be made into {wanted}")
+
+
+def _of_classes(
+    other: Source, name: str, classes: tuple[str | int, ...] | None, without: tuple[str | int, ...]
+) -> Tensor:
+    """The rows (n,) of the other source's training data whose class is wanted."""
+    wanted = torch.full((len(other.labels),), classes is None)
+    wanted[[_number(other, name, c) for c in classes or ()]] = True
+    wanted[[_number(other, name, c) for c in without]] = False
+    return wanted[other.train.y].nonzero().squeeze(1)
+
+
+def _number(other: Source, name: str, label: str | int) -> int:
+    if isinstance(label, int) and 0 <= label < len(other.labels):
+        return label
+    if label in other.labels:
+        return other.labels.index(str(label))
+    raise FedfuseError(
+        f"pool {name} has no class {label!r}: it has {', '.join(other.labels[:12])}"
+        f"{' ...' if len(other.labels) > 12 else ''}"
+    )
+
+
+def _unlabeled(examples: Examples) -> Examples:
+    return replace(examples, y=torch.zeros_like(examples.y), columns={})

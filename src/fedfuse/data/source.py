@@ -1,0 +1,29 @@
+"""What a source of data gives: training examples, test examples and the names of the classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedfuse.data.examples import Examples
+from fedfuse.data.statistics import channel_statistics
+
+Rows = tuple[Tensor, Tensor, Mapping[str, Tensor]]  # x (N, ...), y (N,), columns of (N,)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set ready for use. The test data carries the training data's statistics."""
+
+    train: Examples
+    test: Examples
+    labels: tuple[str, ...]
+
+    @staticmethod
+    def of(train: Rows, test: Rows, labels: tuple[str, ...]) -> Source:
+        """A source whose statistics are those of its own training data."""
+        mean, std = channel_statistics(train[0])
+        first, second = (Examples(x, y, len(labels), mean, std, columns) for x, y, columns in (train, test))
+        return Source(first, second, labels)

@@ -1,0 +1,43 @@
+"""Mean and standard deviation per channel, a slice of the data at a time."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+CHUNK = 512  # rows: 6 MB of CIFAR images as floats
+
+
+def channel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean (C,) and standard deviation (C,) of x (N, C, ...): of x / 255 for uint8, of x itself for floats.
+
+    A channel that never varies gets a standard deviation of 1, so that normalising it gives zeros, not NaN.
+    """
+    if len(x) == 0:
+        return torch.zeros(x.shape[1]), torch.ones(x.shape[1])
+    mean, variance = _of_bytes(x) if x.dtype == torch.uint8 else _of_floats(x)
+    std = variance.clamp(min=0).sqrt()
+    return mean.float(), torch.where(std > 0, std, torch.ones_like(std)).float()
+
+
+def _of_bytes(x: Tensor) -> tuple[Tensor, Tensor]:
+    # Whole numbers: a line of up to 258 squared bytes sums exactly in a float32, and lines do in a float64.
+    total, squares = torch.zeros(2, x.shape[1], dtype=torch.float64)
+    for chunk in torch.split(x, CHUNK):
+        values = chunk.float()
+        total += values.sum(-1).double().movedim(1, 0).flatten(1).sum(1)
+        squares += values.square_().sum(-1).double().movedim(1, 0).flatten(1).sum(1)
+    count = x.numel() / x.shape[1]
+    mean = total / count
+    return mean / 255, (squares / count - mean**2) / 255**2
+
+
+def _of_floats(x: Tensor) -> tuple[Tensor, Tensor]:
+    count = x.numel() / x.shape[1]
+    mean = sum((_by_channel(c).sum(1) for c in torch.split(x, CHUNK)), torch.zeros(())) / count
+    squares = (((_by_channel(c) - mean[:, None]) ** 2).sum(1) for c in torch.split(x, CHUNK))
+    return mean, sum(squares, torch.zeros(())) / count
+
+
+def _by_channel(chunk: Tensor) -> Tensor:
+    return chunk.double().movedim(1, 0).flatten(1)

@@ -1,0 +1,38 @@
+"""The seam between the round and whoever does the clients' work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from fedfuse.algorithm import Algorithm
+from fedfuse.context import Context
+from fedfuse.types import Failure, Groups, Task, Update
+
+
+class Engine(Protocol):
+    """Runs tasks and yields the answers in the order of the tasks, whoever was first.
+
+    Client memory belongs to the clients: the engine keeps it for them between rounds, and gives it to the
+    checkpoint.
+    """
+
+    def run(self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context) -> Iterator[Update | Failure]: ...
+
+    def memory(self) -> Mapping[int, Groups]: ...
+
+    def restore(self, memory: Mapping[int, Groups]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def attempt(algorithm: Algorithm, task: Task, memory: Groups, ctx: Context) -> tuple[Update | Failure, Groups]:
+    """One client's work and what it keeps. Whatever goes wrong there costs this client's update only."""
+    try:
+        update = algorithm.local(task, memory, ctx)
+    except MemoryError:
+        return Failure(task.client, "ran out of memory in its local work"), memory
+    except Exception as error:
+        return Failure(task.client, f"failed in its local work: {type(error).__name__}: {error}"), memory
+    return replace(update, memory={}), update.memory

@@ -1,0 +1,31 @@
+"""One client after the other, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from fedfuse.algorithm import Algorithm
+from fedfuse.context import Context
+from fedfuse.engines.engine import attempt
+from fedfuse.types import Failure, Groups, Task, Update
+
+
+class InProcess:
+    def __init__(self) -> None:
+        self._memory: dict[int, Groups] = {}
+
+    def run(self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context) -> Iterator[Update | Failure]:
+        for task in tasks:
+            answer, kept = attempt(algorithm, task, self._memory.get(task.client, {}), ctx)
+            if kept:
+                self._memory[task.client] = kept
+            yield answer
+
+    def memory(self) -> Mapping[int, Groups]:
+        return dict(sorted(self._memory.items()))
+
+    def restore(self, memory: Mapping[int, Groups]) -> None:
+        self._memory = dict(memory)
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,78 @@
+"""The worker process: `python -m fedfuse.engines.worker EXPERIMENT FOLDER`. Messages are lines of JSON.
+
+It reads tasks from standard input and answers on what was its standard output when it began; what a user's
+code prints goes to standard error instead. It ends when its standard input does, so no worker outlives its run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedfuse import codec
+from fedfuse.algorithm import Algorithm
+from fedfuse.context import Context
+from fedfuse.data.federation import Federation
+from fedfuse.engines.engine import attempt
+from fedfuse.experiment import load
+from fedfuse.types import Failure, FedfuseError, Groups, Snapshot, Task, Tensors
+
+
+@lru_cache(maxsize=8)
+def _group(path: str) -> Tensors:
+    """The round's model, read once for all the clients that this worker trains from it."""
+    return codec.decode(Path(path).read_bytes())[0]["group"]
+
+
+def _task(message: dict[str, Any]) -> Task:
+    model = None
+    if message["arch"] is not None:
+        model = Snapshot(message["arch"], _group(message["params"]), _group(message["buffers"]))
+    extra = {name: _group(path) for name, path in message["extra"].items()}
+    return Task(message["client"], message["round"], model, extra)
+
+
+def answer(message: dict[str, Any], algorithm: Algorithm, ctx: Context) -> dict[str, Any]:
+    """Do one task; the update and what the client keeps go into files, their names into the answer."""
+    memory: Groups = {} if message["memory"] is None else codec.decode(Path(message["memory"]).read_bytes())[0]
+    result, kept = attempt(algorithm, _task(message), memory, ctx.at(message["round"]))
+    path = Path(message["answer"])
+    reply: dict[str, Any] = {"answer": None, "failure": None, "kept": None}
+    if isinstance(result, Failure):
+        return {**reply, "failure": result.reason}
+    path.write_bytes(codec.encode_update(result))
+    if kept:
+        fresh = path.with_suffix(".kept")
+        fresh.write_bytes(codec.encode(kept, {}))
+        reply["kept"] = str(fresh)
+    return {**reply, "answer": str(path)}
+
+
+def main(experiment_file: str, folder: str) -> None:
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    try:
+        experiment = load(experiment_file)
+        torch.set_num_threads(experiment.run_.threads)
+        ctx = experiment.context(Federation.open(Path(folder)))
+        algorithm = experiment.algorithm.build()
+    except FedfuseError as error:
+        sys.exit(f"fedfuse worker: {error}")
+    _reply(replies, {"ready": True})
+    for line in sys.stdin.buffer:
+        _reply(replies, answer(json.loads(line), algorithm, ctx))
+
+
+def _reply(replies: Any, value: dict[str, Any]) -> None:
+    replies.write(json.dumps(value).encode() + b"\n")
+    replies.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,195 @@
+"""Clients in parallel: one process per worker, one compute thread each.
+
+Processes, not threads (`benchmarks/speed/engines.py` measures both): tiny nets spend their time in Python, where
+threads wait for each other, and layers that draw random numbers share one generator per process. A worker is
+started from the experiment's own file and the federation's memory-mapped folder, so data is shared, nothing is
+pickled, and a user's script needs no `if __name__ == "__main__"`. Models travel as files in a scratch folder: the
+round's model is written once however many clients start from it, and an early answer waits there for its turn.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from fedfuse import codec
+from fedfuse.algorithm import Algorithm
+from fedfuse.context import Context
+from fedfuse.types import Failure, FedfuseError, Groups, Task, Tensors, Update
+
+AHEAD = 4  # answers that may wait on disk, per worker, while the server fuses an earlier one
+
+
+class Workers:
+    """`count` worker processes over the experiment's file and the federation that is saved in `folder`."""
+
+    def __init__(self, count: int, experiment: Path, folder: Path) -> None:
+        self.folder = folder
+        self._window = count * AHEAD
+        self._kept: dict[int, Path] = {}  # client -> file with what it keeps
+        self._idle: SimpleQueue[_Worker] = SimpleQueue()
+        self._workers = [_Worker(experiment.resolve(), folder) for _ in range(count)]
+        for worker in self._workers:
+            self._idle.put(worker)
+        # A thread per worker does nothing but wait for its process to answer.
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="fedfuse-worker")
+
+    def run(self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context) -> Iterator[Update | Failure]:
+        """Answers in the order of the tasks. Each worker made its own `algorithm` from the experiment's file."""
+        files = _Files(self.folder / f"round-{ctx.round}")
+        pending: deque[Future[Path | Failure]] = deque()
+        try:
+            for task in tasks:
+                pending.append(self._threads.submit(self._ask, task.client, self._message(task, files)))
+                if len(pending) >= self._window:
+                    yield _opened(pending.popleft().result())
+            while pending:
+                yield _opened(pending.popleft().result())
+        finally:
+            for future in pending:  # the round was broken off: no answer may come after it
+                if not future.cancel():
+                    future.exception()
+            files.remove()
+
+    def _message(self, task: Task, files: _Files) -> dict[str, Any]:
+        return {
+            "client": task.client,
+            "round": task.round,
+            "arch": task.model and task.model.arch,
+            "params": task.model and files.write(task.model.params),
+            "buffers": task.model and files.write(task.model.buffers),
+            "extra": {name: files.write(group) for name, group in task.extra.items()},
+            "memory": str(self._kept[task.client]) if task.client in self._kept else None,
+            "answer": str(files.folder / f"client-{task.client}"),
+        }
+
+    def _ask(self, client: int, message: dict[str, Any]) -> Path | Failure:
+        worker = self._idle.get()
+        try:
+            reply = worker.ask(message)
+        except _Died as death:
+            return Failure(client, f"its worker process died: {death}")
+        finally:
+            self._idle.put(worker)
+        if reply["kept"] is not None:
+            self._keep(client, Path(reply["kept"]))
+        return Path(reply["answer"]) if reply["failure"] is None else Failure(client, reply["failure"])
+
+    def _keep(self, client: int, fresh: Path) -> None:
+        self._kept[client] = fresh.replace(self.folder / f"kept-{client}")
+
+    def memory(self) -> Mapping[int, Groups]:
+        return {client: codec.decode(path.read_bytes())[0] for client, path in sorted(self._kept.items())}
+
+    def restore(self, memory: Mapping[int, Groups]) -> None:
+        for client, groups in memory.items():
+            fresh = self.folder / f"restored-{client}"
+            fresh.write_bytes(codec.encode(groups, {}))
+            self._keep(client, fresh)
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.stop()
+        self._threads.shutdown()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _opened(answer: Path | Failure) -> Update | Failure:
+    if isinstance(answer, Failure):
+        return answer
+    update = codec.decode_update(answer.read_bytes())
+    answer.unlink()
+    return update
+
+
+class _Files:
+    """The round's groups of tensors as files, each written once however many tasks hold it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self._written: dict[int, tuple[Tensors, str]] = {}  # the group is held, so that its id stays its own
+
+    def write(self, group: Tensors) -> str:
+        if id(group) not in self._written:
+            path = self.folder / f"group-{len(self._written)}"
+            path.write_bytes(codec.encode({"group": group}, {}))
+            self._written[id(group)] = group, str(path)
+        return self._written[id(group)][1]
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class _Died(Exception):
+    pass
+
+
+class _Worker:
+    """A process that answers one message at a time. One that dies is replaced when it is next asked."""
+
+    def __init__(self, experiment: Path, folder: Path) -> None:
+        self._command = [sys.executable, "-m", "fedfuse.engines.worker", str(experiment), str(folder)]
+        self._stopped = False
+        self._start()
+
+    def _start(self) -> None:
+        # A worker must find what this process finds: the user's own modules among them.
+        path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
+        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **threads, "PYTHONPATH": path},
+        )
+        self._ready = False
+
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        if self._process.poll() is not None and self._ready and not self._stopped:
+            self._start()
+        try:
+            if not self._ready:
+                self._await_ready()
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise _Died(self._end()) from None
+        return self._read()
+
+    def _await_ready(self) -> None:
+        try:
+            self._read()
+        except _Died as death:
+            raise FedfuseError(f"a worker process could not start ({death}); its own message is above") from None
+        self._ready = True
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line.endswith(b"\n"):
+            raise _Died(self._end())
+        reply: dict[str, Any] = json.loads(line)
+        return reply
+
+    def _end(self) -> str:
+        code = self._process.wait()
+        if code == -signal.SIGKILL:
+            return "killed (signal 9), perhaps for want of memory"
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._process.kill()
+        self._process.wait()

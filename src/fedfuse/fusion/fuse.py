@@ -1,0 +1,122 @@
+"""`fuse`: I have models, give me one. No federation needed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from fedfuse import rng
+from fedfuse.fusion.distill import AdamCosine, Distiller
+from fedfuse.fusion.lecture import Lecture
+from fedfuse.fusion.table import TensorPool, evaluating, outputs, reachable
+from fedfuse.fusion.target import MeanLogits, Target, accepted
+from fedfuse.types import FedfuseError
+
+
+@dataclass(frozen=True)
+class Fused:
+    """The new model, and how its distillation went."""
+
+    model: nn.Module
+    steps: int
+    losses: Tensor  # (steps,) KL of each step's batch
+    validation: tuple[tuple[int, float], ...]  # (step, accuracy); empty without validation data
+    reason: str  # why it ended
+
+
+def fuse(
+    teachers: Iterable[nn.Module],
+    student: nn.Module,
+    pool: Tensor | Dataset[Any] | Iterable[Any],
+    *,
+    weights: Sequence[float] | None = None,
+    target: Target | None = None,
+    distiller: Distiller | None = None,
+    validation: tuple[Tensor, Tensor] | None = None,
+    seed: int = 0,
+) -> Fused:
+    """Distil an ensemble of models, of any architectures, into a copy of `student`, on unlabeled data.
+
+    teachers: from inputs to logits (B, C). Each is run once, in eval mode; a generator is read one at a time.
+    pool: inputs (N, ...), a Dataset of x or (x, y), or an iterable of batches of them. Labels are not looked at.
+    weights: one per teacher; equal by default. target: `MeanLogits()` by default. distiller: `AdamCosine()`.
+    validation: (x, y), for early stopping. seed: all randomness comes from it.
+    """
+    target = MeanLogits() if target is None else target
+    distiller = AdamCosine() if distiller is None else distiller
+    inputs = TensorPool(_inputs(pool))
+    steps = distiller.plan(len(inputs))
+    rows = reachable(len(inputs), steps, distiller.batch_size, rng.generator(seed, "pool"))
+    lecture = Lecture(target, inputs, rows)
+    for number, (teacher, weight) in enumerate(_weighted(teachers, weights), 1):
+        name = f"teacher {number}"
+        lecture.take(lecture.listen(teacher, name), name, weight)
+    labels = lecture.labels()
+    model = copy.deepcopy(student)
+    model.zero_grad(set_to_none=True)
+    _same_width(model, inputs, rows, labels.probs.shape[1])
+    with evaluating(model):  # whatever the distiller does to its modes: they end as the given student's
+        went = distiller(model, inputs, labels, _validate(validation), lambda what: rng.generator(seed, "distil", what))
+    model.zero_grad(set_to_none=True)
+    return Fused(model, went.steps, went.losses, went.validation, went.reason)
+
+
+def _weighted(teachers: Iterable[nn.Module], weights: Sequence[float] | None) -> Iterator[tuple[nn.Module, float]]:
+    for weight in weights or ():
+        accepted(weight)
+    number = 0
+    for number, teacher in enumerate(teachers, 1):
+        if weights is not None and number > len(weights):
+            raise FedfuseError(f"{len(weights)} weights were given for more teachers: give one each")
+        yield teacher, 1.0 if weights is None else float(weights[number - 1])
+    if weights is not None and number < len(weights):
+        raise FedfuseError(f"{len(weights)} weights were given for {number} teachers: give one each")
+
+
+def _inputs(pool: Tensor | Dataset[Any] | Iterable[Any]) -> Tensor:
+    """The pool as one tensor (N, ...)."""
+    if isinstance(pool, Tensor):
+        x = pool
+    elif isinstance(pool, Dataset) and isinstance(pool, Sized):
+        x = torch.stack([torch.as_tensor(_without_label(pool[i])) for i in range(len(pool))])
+    else:
+        batches = [torch.as_tensor(_without_label(batch)) for batch in pool]
+        if not batches:
+            raise FedfuseError("the pool is empty: give unlabeled inputs to distil on")
+        x = torch.cat(batches)
+    if x.dtype == torch.uint8:
+        raise FedfuseError("the pool holds bytes: give it as the models take it, as normalised floats")
+    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        raise FedfuseError("the pool holds values that are not finite: clean it first")
+    return x.detach()
+
+
+def _without_label(item: Any) -> Any:
+    return item[0] if isinstance(item, tuple | list) else item
+
+
+def _same_width(model: nn.Module, pool: TensorPool, rows: Tensor, classes: int) -> None:
+    width = outputs(model, pool, rows[:2], "the student").shape[1]
+    if width != classes:
+        raise FedfuseError(f"the student gives logits for {width} classes, the teachers for {classes}")
+
+
+def _validate(validation: tuple[Tensor, Tensor] | None) -> Any:
+    if validation is None:
+        return None
+    x, y = validation
+    if len(x) == 0 or len(x) != len(y):
+        raise FedfuseError(f"validation has {len(x)} inputs and {len(y)} labels: give as many of both, or None")
+    data = TensorPool(x)
+
+    def accuracy(net: nn.Module) -> float:
+        logits = outputs(net, data, torch.arange(len(x)), "the student")
+        return float((logits.argmax(1) == y.to("cpu")).double().mean())
+
+    return accuracy

@@ -1,0 +1,95 @@
+"""A client's work in one round: load the received model, train it on the client's own rows, answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedfuse import rng
+from fedfuse.context import Context
+from fedfuse.data.augment import augmentation
+from fedfuse.local_settings import LocalSettings
+from fedfuse.local.terms import CrossEntropy, Local, Term
+from fedfuse.types import FedfuseError, Groups, Snapshot, Task, Update
+
+
+def optimizer(net: nn.Module, settings: LocalSettings, rate: float) -> torch.optim.Optimizer:
+    """A fresh optimizer: no state survives a round, as in all three papers."""
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(net.parameters(), lr=rate, weight_decay=settings.weight_decay, foreach=True)
+    return torch.optim.SGD(
+        net.parameters(), lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay, foreach=True
+    )
+
+
+def cuts(examples: int, batch_size: int) -> list[tuple[int, int]]:
+    """Where an epoch is cut into batches. A last batch of one joins the batch before: batch norm needs two."""
+    starts = list(range(0, examples, batch_size))
+    if len(starts) > 1 and examples - starts[-1] == 1:
+        starts.pop()
+    return list(zip(starts, [*starts[1:], examples], strict=True))
+
+
+def batches(rows: Tensor, settings: LocalSettings, epochs: int | None, shuffle: torch.Generator) -> Iterator[Tensor]:
+    """Row numbers (B,) of each step: every epoch a new order."""
+    taken = 0
+    epoch = 0
+    while epochs is None or epoch < epochs:
+        order = rows[torch.randperm(len(rows), generator=shuffle)]
+        for start, stop in cuts(len(rows), settings.batch_size):
+            if taken == settings.steps:
+                return
+            yield order[start:stop]
+            taken += 1
+        epoch += 1
+
+
+def drawn_epochs(client: int, ctx: Context) -> int | None:
+    """The epochs of this client in this round: a straggler draws from 1..epochs, uniformly."""
+    epochs = ctx.local.epochs
+    if epochs is None or not ctx.local.stragglers:
+        return epochs
+    return int(torch.randint(1, epochs + 1, (), generator=ctx.rng("stragglers", ctx.round, client)))
+
+
+@dataclass(frozen=True)
+class Training:
+    """Gradient steps on the sum of the terms."""
+
+    terms: tuple[Term, ...] = (CrossEntropy(),)
+
+    def __call__(self, task: Task, memory: Groups, ctx: Context) -> Update:
+        if task.model is None:
+            raise FedfuseError(f"client {task.client} was sent no model to train: brief it with SendModel()")
+        net = ctx.nets.load(task.model).train()
+        local = Local([p.detach().clone() for p in net.parameters()], task.extra, memory)
+        # Layers that draw for themselves (dropout) can only draw from the global generator.
+        with rng.ambient(ctx.rng("layers", task.round, task.client)):
+            steps, loss = self._train(net, local, task.client, ctx)
+        rows = len(ctx.data.parts[task.client])
+        return Update(task.client, rows, Snapshot.of(task.model.arch, net), metrics={"loss": loss, "steps": steps})
+
+    def _train(self, net: nn.Module, local: Local, client: int, ctx: Context) -> tuple[int, float]:
+        train, rows = ctx.data.train, ctx.data.parts[client]
+        steps = optimizer(net, ctx.local, ctx.rate)
+        augment = augmentation(ctx.local.augment, train.shape)
+        draws = ctx.rng("augment", ctx.round, client)
+        total, taken = torch.zeros(()), 0
+        for index in batches(rows, ctx.local, drawn_epochs(client, ctx), ctx.rng("shuffle", ctx.round, client)):
+            loss = self.loss(net, augment(train.batch(index), draws), train.y[index], local)
+            steps.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            if ctx.local.clip is not None:
+                nn.utils.clip_grad_norm_(net.parameters(), ctx.local.clip)
+            steps.step()
+            total += loss.detach()
+            taken += 1
+        return taken, float(total) / taken
+
+    def loss(self, net: nn.Module, x: Tensor, y: Tensor, local: Local) -> Tensor:
+        """The sum of the terms on one batch."""
+        values: Sequence[Tensor] = [term(net, x, y, local) for term in self.terms]
+        return sum(values[1:], values[0])

@@ -1,0 +1,161 @@
+"""From a name to a net.
+
+- `resnet8`, `resnet8:gn`: a net of the zoo, with its own or another norm
+- `mlp:64-32`, `mlp:64-32:bn`: a perceptron with these hidden widths
+- `hf:<id or folder>`: a Hugging Face image classifier
+- `package.module:factory`: your own, `factory(classes: int, shape: tuple[int, ...]) -> torch.nn.Module`
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from types import MappingProxyType
+
+import torch
+from torch import Tensor, nn
+
+from fedfuse import rng
+from fedfuse.models import external, mobile, resnet, small, vgg
+from fedfuse.models.classifier import Classifier, Shape
+from fedfuse.models.norms import NORMS, Norm
+from fedfuse.types import FedfuseError
+
+Build = Callable[[int, Shape], nn.Module]  # (classes, shape)
+
+_SMALLEST = 8  # pixels: below, the nets' pools and strides leave nothing to convolve
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """An entry of the zoo. `make(norm, classes, shape)` builds it."""
+
+    what: str
+    paper: str
+    norm: Norm
+    make: Callable[[Norm, int, Shape], Classifier]
+
+    @property
+    def description(self) -> str:
+        """One line, for `fedfuse list`."""
+        return f"{self.what} ({self.paper}); norm: {self.norm}"
+
+
+def _cifar_resnet(depth: int) -> Architecture:
+    return Architecture(
+        f"ResNet-{depth}, 16 to 64 channels", "He et al. 2016, section 4.2", "bn", partial(resnet.cifar, depth)
+    )
+
+
+_IMAGE_NETS = {
+    "convnet": Architecture("3 convolutions, 2 dense layers", "FedBE, Chen & Chao 2021", "none", small.convnet),
+    "cnn": Architecture("2 convolutions, 4 hidden layers", "Fed-ET, Cho et al. 2022", "none", small.cnn),
+    "lenet": Architecture("LeNet-5 with rectifiers and max pools", "LeCun et al. 1998", "none", small.lenet),
+    "resnet8": _cifar_resnet(8),
+    "resnet20": _cifar_resnet(20),
+    "resnet32": _cifar_resnet(32),
+    "resnet44": _cifar_resnet(44),
+    "resnet56": _cifar_resnet(56),
+    "resnet10": Architecture(
+        "ResNet-10, 64 to 512 channels, 3x3 stem: Fed-ET's 'ResNet8' by its size",
+        "He et al. 2016",
+        "bn",
+        partial(resnet.wide, 1),
+    ),
+    "resnet18": Architecture(
+        "ResNet-18, 64 to 512 channels, 3x3 stem", "He et al. 2016", "bn", partial(resnet.wide, 2)
+    ),
+    "vgg9": Architecture("VGG-9, hidden layers of 512", "FedMA, Wang et al. 2020", "none", partial(vgg.vgg, vgg.VGG9)),
+    "vgg19": Architecture(
+        "VGG-19, hidden layers of 512", "Simonyan & Zisserman 2014", "none", partial(vgg.vgg, vgg.VGG19)
+    ),
+    "mobilenetv2": Architecture("MobileNetV2 1x for small images", "Sandler et al. 2018", "bn", mobile.mobilenetv2),
+    "shufflenetv2": Architecture("ShuffleNetV2 1x for small images", "Ma et al. 2018", "bn", mobile.shufflenetv2),
+}
+_MLP = Architecture("perceptron with any hidden widths", "McMahan et al. 2017", "none", partial(small.mlp, (64, 32)))
+
+ZOO: Mapping[str, Architecture] = MappingProxyType({**_IMAGE_NETS, "mlp:64-32": _MLP})
+
+
+def build(name: str, *, classes: int, shape: Shape) -> nn.Module:
+    """A fresh net (B, *shape) -> (B, classes). Its initial weights come from torch's global generator: seed that."""
+    if classes < 1:
+        raise FedfuseError(f"{name} cannot have {classes} classes: give 1 or more")
+    if not shape or min(shape) < 1:
+        raise FedfuseError(f"{name} cannot have inputs of shape {shape}: give (C, H, W) or (D,)")
+    return _resolve(name)(classes, shape)
+
+
+def check(name: str, classes: int, shape: Shape) -> None:
+    """Raise a FedfuseError unless `name` gives a net that classifies inputs of this shape.
+
+    The trial draws its weights from a generator of its own.
+    """
+    with rng.ambient(rng.generator(0, "models.check")), torch.no_grad():
+        net = build(name, classes=classes, shape=shape).eval()
+        try:
+            logits = net(torch.zeros(2, *shape))
+        except Exception as error:  # a user's net may raise anything
+            raise FedfuseError(
+                f"{name} fails on 2 inputs of shape {shape} ({type(error).__name__}: {error}): choose a net for this"
+                " shape, or resize the data"
+            ) from error
+    got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if got != (2, classes):
+        raise FedfuseError(f"{name} gives {got} for 2 inputs: with {classes} classes it must give (2, {classes})")
+
+
+def _resolve(name: str) -> Build:
+    base, *options = name.split(":")
+    if base == "mlp":
+        return _mlp(name, options)
+    if base in _IMAGE_NETS:
+        return _image_net(name, _IMAGE_NETS[base], options)
+    _, colon, rest = name.partition(":")
+    if base == "hf" and rest:
+        return lambda classes, _: external.hugging_face(rest, classes)
+    if "." in base and colon:
+        return partial(external.own, name)
+    raise _unknown(name, base)
+
+
+def _image_net(name: str, net: Architecture, options: list[str]) -> Build:
+    norm = _norm(name, options, net.norm)
+
+    def make(classes: int, shape: Shape) -> Classifier:
+        if len(shape) != 3 or min(shape[1:]) < _SMALLEST:
+            raise FedfuseError(
+                f"{name} needs images (C, H, W) of at least {_SMALLEST}x{_SMALLEST}, but the inputs are {shape}:"
+                " choose mlp:64-32, or resize the data"
+            )
+        return net.make(norm, classes, shape)
+
+    return make
+
+
+def _mlp(name: str, options: list[str]) -> Build:
+    widths, *norms = options or [""]
+    if not re.fullmatch(r"[1-9][0-9]*(-[1-9][0-9]*)*", widths):
+        raise FedfuseError(f"{name} has no hidden widths: give positive whole numbers joined by '-', as in mlp:64-32")
+    hidden = tuple(int(width) for width in widths.split("-"))
+    return partial(small.mlp, hidden, _norm(name, norms, _MLP.norm))
+
+
+def _norm(name: str, options: list[str], default: Norm) -> Norm:
+    given = ":".join(options) if options else default
+    for norm in NORMS:
+        if given == norm:
+            return norm
+    raise FedfuseError(f"{name} asks for the norm {given!r}, which is none of {', '.join(NORMS)}: as in resnet8:gn")
+
+
+def _unknown(name: str, base: str) -> FedfuseError:
+    close = get_close_matches(base, ZOO, n=1)
+    hint = f" Did you mean {name.replace(base, close[0], 1)!r}?" if close else ""
+    return FedfuseError(
+        f"unknown architecture {name!r}.{hint} Possible are {', '.join(ZOO)} (each also with :bn, :gn or :none),"
+        " hf:<id or folder> and package.module:factory"
+    )

@@ -1,0 +1,93 @@
+"""Nets from outside: `hf:<id or folder>` (Hugging Face image classifiers) and `package.module:factory` (your own)."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from fedfuse.models.classifier import Shape
+from fedfuse.types import FedfuseError
+
+
+class Logits(nn.Module):
+    """A transformers model whose forward gives its logits (B, classes) alone."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.net(pixel_values=x).logits
+        return logits
+
+
+def hugging_face(source: str, classes: int) -> nn.Module:
+    """The image classifier at `source`, its head new where it had another number of classes, in train mode.
+
+    A folder with a configuration and no weights gives fresh ones.
+    """
+    auto = _transformers(source)
+    folder = Path(source).expanduser()
+    if source.startswith(("/", ".", "~")) and not folder.is_dir():
+        raise FedfuseError(f"hf:{source}: no such folder. Give a folder that holds config.json, or a model's id")
+    where = str(folder) if folder.is_dir() else source
+    try:
+        if folder.is_dir() and not _has_weights(folder):
+            config = auto.AutoConfig.from_pretrained(where, num_labels=classes)
+            net = auto.AutoModelForImageClassification.from_config(config)
+        else:
+            net = auto.AutoModelForImageClassification.from_pretrained(
+                where, num_labels=classes, ignore_mismatched_sizes=True
+            )
+    except (OSError, ValueError) as error:
+        raise FedfuseError(
+            f"hf:{source}: no image classifier could be loaded from there ({error}). Give the id of a public model,"
+            " or a folder that holds config.json; this needs `pip install fedfuse[hf]` and, for an id, a network"
+        ) from error
+    return Logits(net).float().train()  # weights stored in half precision would not average with others
+
+
+def own(name: str, classes: int, shape: Shape) -> nn.Module:
+    """What the factory at `package.module:factory` makes."""
+    factory = _factory(name)
+    try:
+        net = factory(classes=classes, shape=shape)
+    except Exception as error:  # whatever a user's code raises, the reader should know which code
+        raise FedfuseError(
+            f"{name}(classes={classes}, shape={shape}) raised {type(error).__name__}: {error}. A factory takes"
+            " `classes: int, shape: tuple[int, ...]` and returns a torch.nn.Module"
+        ) from error
+    if not isinstance(net, nn.Module):
+        raise FedfuseError(f"{name} returned a {type(net).__name__}: a factory must return a torch.nn.Module")
+    return net
+
+
+def _transformers(source: str) -> Any:
+    try:
+        return importlib.import_module("transformers")
+    except ImportError as error:
+        raise FedfuseError(f"hf:{source} needs transformers: `pip install fedfuse[hf]`") from error
+
+
+def _has_weights(folder: Path) -> bool:
+    return any(any(folder.glob(pattern)) for pattern in ("*.safetensors", "*.bin"))
+
+
+def _factory(name: str) -> Callable[..., object]:
+    module, _, attribute = name.partition(":")
+    try:
+        factory = attrgetter(attribute)(importlib.import_module(module))
+    except Exception as error:  # a module may raise anything while it is imported
+        raise FedfuseError(
+            f"{name} cannot be imported ({type(error).__name__}: {error}). Is {module!r} installed or on PYTHONPATH,"
+            f" and does it define {attribute!r}?"
+        ) from error
+    if not callable(factory):
+        raise FedfuseError(f"{name} is a {type(factory).__name__}: name a function (classes, shape) -> torch.nn.Module")
+    found: Callable[..., object] = factory
+    return found

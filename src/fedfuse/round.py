@@ -1,0 +1,84 @@
+"""One round, top to bottom: select -> brief -> local work -> vet -> fuse -> evaluate -> record.
+
+The checkpoint that follows is the run's (`experiment.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from fedfuse import tree
+from fedfuse.algorithm import Algorithm
+from fedfuse.context import Context
+from fedfuse.engines import Engine
+from fedfuse.evaluate import evaluate
+from fedfuse.record import Clock, RoundRecord
+from fedfuse.types import Failure, ServerState, Task, Update
+from fedfuse.vet import QuorumNotMet, Vetted, Vetting
+
+OnAnswer = Callable[[int], None]
+
+
+def run_round(
+    algorithm: Algorithm,
+    server: ServerState,
+    engine: Engine,
+    cohort: list[int],
+    rules: Vetting,
+    ctx: Context,
+    on_answer: OnAnswer = lambda client: None,
+) -> tuple[ServerState, RoundRecord]:
+    """Ask the cohort, fuse what it answers, measure the result. A round below its quorum changes no model."""
+    clock, down, note = Clock(), Sent(), None
+    tasks = (down.count(algorithm.brief(server, client, ctx)) for client in cohort)
+    answers = watch(engine.run(algorithm, tasks, ctx), clock, on_answer)
+    updates = Vetted(answers, cohort, server, rules, ctx)  # a stream: one update in memory at a time
+    try:
+        with clock.stage("fuse"):
+            fused, facts = algorithm.fuse(server, updates, ctx)
+    except QuorumNotMet as shortfall:
+        fused, facts, note = ServerState(server.round + 1, server.models, server.memory), {}, f"unchanged: {shortfall}"
+    with clock.stage("evaluate"):
+        scores = {arch: evaluate(ctx.nets.load(model), ctx.data.test) for arch, model in fused.models.items()}
+    return fused, RoundRecord(
+        round=fused.round,
+        cohort=cohort,
+        test_accuracy=sum(s.accuracy for s in scores.values()) / len(scores),
+        test_loss=sum(s.loss for s in scores.values()) / len(scores),
+        models={arch: {"accuracy": s.accuracy, "loss": s.loss} for arch, s in scores.items()},
+        params_up=updates.params_up,
+        params_down=down.params,
+        bytes_up=updates.bytes_up,
+        bytes_down=down.bytes,
+        seconds=clock.seconds,
+        rejected={str(client): reason for client, reason in sorted(updates.rejected.items())},
+        note=note,
+        facts=facts,
+    )
+
+
+class Sent:
+    """Counts what goes down to the clients."""
+
+    params = 0
+    bytes = 0
+
+    def count(self, task: Task) -> Task:
+        for group in task.groups():
+            self.params += tree.count(group)
+            self.bytes += tree.nbytes(group)
+        return task
+
+
+def watch(
+    answers: Iterable[Update | Failure], clock: Clock, on_answer: OnAnswer
+) -> Iterator[Update | Failure]:
+    """The same stream; the time spent waiting for it is the clients' work, and each answer is announced."""
+    stream = iter(answers)
+    while True:
+        with clock.stage("local"):
+            answer = next(stream, None)
+        if answer is None:
+            return
+        on_answer(answer.client)
+        yield answer

@@ -1,0 +1,212 @@
+"""A run: an experiment carried out in a directory, round by round, so that it can be stopped at any instant."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tomli_w
+import torch
+from filelock import FileLock, Timeout
+
+from fedfuse import checkpoint, record
+from fedfuse.checkpoint import Checkpoint, write_whole
+from fedfuse.context import Context
+from fedfuse.data.federation import Federation
+from fedfuse.data.shelf import Shelf
+from fedfuse.display import Display
+from fedfuse.engines import Engine, InProcess, Workers
+from fedfuse.model_file import save_model
+from fedfuse.record import Clock, RoundRecord
+from fedfuse.round import run_round
+from fedfuse.select import cohort_size, select
+from fedfuse.types import FedfuseError, ServerState, Snapshot
+
+if TYPE_CHECKING:
+    from fedfuse.experiment import Experiment
+
+EXPERIMENT, ROUNDS, CHECKPOINTS, MODELS, SCRATCH = (
+    "experiment.toml", "rounds.jsonl", "checkpoint", "models", ".scratch",
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: where it lies, its rounds, and the server's models."""
+
+    path: Path
+    history: list[RoundRecord]
+    models: Mapping[str, Snapshot]
+
+    @property
+    def best(self) -> RoundRecord:
+        return max(self.history, key=lambda r: r.test_accuracy)
+
+    @property
+    def final(self) -> RoundRecord:
+        return self.history[-1]
+
+
+def perform(experiment: Experiment, out: str | Path | None, *, resume: bool, display: Display) -> Run:
+    """Carry out all rounds, or with `resume` those that are left. Every finished round is on disk."""
+    path = Path(out) if out is not None else default_path(experiment, resume)
+    if (path / EXPERIMENT).exists() and not resume:
+        raise FedfuseError(f"{path} holds a run already: go on with --resume, or choose another --out")
+    federation = experiment.check(Shelf.at(progress=display.preparing))
+    path.mkdir(parents=True, exist_ok=True)
+    with _alone_in(path), _threads(experiment.run_.threads):
+        _settle(path, experiment, federation)
+        ctx = experiment.context(federation)
+        with closing(_engine(experiment, federation, path)) as engine:
+            server, history = _rounds(experiment, ctx, engine, path, display)
+    for model in server.models.values():
+        save_model(path / MODELS, model, federation.train, federation.labels)
+    run = Run(path, history, server.models)
+    display.end(run.path, history)
+    return run
+
+
+def _rounds(
+    experiment: Experiment, ctx: Context, engine: Engine, path: Path, display: Display
+) -> tuple[ServerState, list[RoundRecord]]:
+    algorithm, rules = experiment.algorithm.build(), experiment.run_.vetting()
+    server, history = _recover(ctx, engine, path, display)
+    sizes = torch.tensor([len(part) for part in ctx.data.parts])
+    cohort_of = cohort_size(len(sizes), experiment.run_.fraction)
+    display.begin(f"{experiment.name} · {algorithm.name}", ctx.rounds, history)
+    for number in range(server.round + 1, ctx.rounds + 1):
+        now, clock = ctx.at(number), Clock()
+        cohort = select(sizes, cohort_of, experiment.run_.selection, now.rng("select", number))
+        display.round_begins(number, cohort)
+        server, done = run_round(algorithm, server, engine, cohort, rules, now, display.answered)
+        # The record travels inside the checkpoint, so a crash between the two files loses neither.
+        with clock.stage("checkpoint"):
+            checkpoint.save(path / CHECKPOINTS, Checkpoint(server, engine.memory(), done))
+        done = replace(done, seconds={**done.seconds, **clock.seconds})
+        record.append(path / ROUNDS, done)
+        history.append(done)
+        display.round_ends(done)
+    return server, history
+
+
+def _recover(ctx: Context, engine: Engine, path: Path, display: Display) -> tuple[ServerState, list[RoundRecord]]:
+    """The state after the last round that was finished: of the newest sound checkpoint, or the beginning."""
+    found, damaged = checkpoint.latest(path / CHECKPOINTS)
+    for line in damaged:
+        display.warn(f"checkpoint {line}")
+    if found is None:
+        if damaged:
+            raise FedfuseError(f"{path / CHECKPOINTS}: no sound checkpoint is left; start anew with another --out")
+        server = ServerState(0, {a: ctx.nets.initial(a, ctx.rng("init", a)) for a in dict.fromkeys(ctx.archs)})
+        (path / ROUNDS).unlink(missing_ok=True)
+        return server, []
+    assert found.record is not None
+    engine.restore(found.clients)
+    history = [r for r in record.read(path / ROUNDS) if r.round < found.server.round]
+    on_file = [r for r in record.read(path / ROUNDS) if r.round == found.server.round]
+    history.append(on_file[0] if on_file else found.record)
+    record.rewrite(path / ROUNDS, history)
+    return found.server, history
+
+
+def _settle(path: Path, experiment: Experiment, federation: Federation) -> None:
+    """Write what this run is; or, where it is written, refuse to go on as something else."""
+    file = path / EXPERIMENT
+    current = {**experiment.resolved(), "provenance": provenance(experiment, federation)}
+    if file.exists():
+        differences = list(_differences(tomllib.loads(file.read_text(encoding="utf-8")), current))
+        if differences:
+            listed = "\n".join(f"  {d}" for d in differences)
+            raise FedfuseError(
+                f"{path} cannot be resumed: it was begun as something else\n{listed}\n"
+                "Give the same settings, or choose another --out"
+            )
+    write_whole(file, tomli_w.dumps(current).encode())
+
+
+def provenance(experiment: Experiment, federation: Federation) -> dict[str, Any]:
+    """What besides the sections decides the bits of a run."""
+    return {
+        "fedfuse": version("fedfuse"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "seed": experiment.run_.seed,
+        "threads": experiment.run_.threads,
+        "data": federation.fingerprint,
+    }
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """What differs, key by key. How many workers there are, and how long a name is, changes no bit."""
+    for key in sorted({*before, *now}):
+        dotted = f"{prefix}{key}"
+        a, b = before.get(key), now.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            yield from _differences(a, b, f"{dotted}.")
+        elif a != b and dotted not in ("run.workers", "name"):
+            yield f"{dotted}: {_said(a)} then, {_said(b)} now"
+
+
+def _said(value: Any) -> str:
+    return "not set" if value is None else repr(value)
+
+
+def _engine(experiment: Experiment, federation: Federation, path: Path) -> Engine:
+    clients = cohort_size(len(federation.parts), experiment.run_.fraction)
+    wanted = experiment.run_.workers or len(os.sched_getaffinity(0))
+    if min(wanted, clients) <= 1:
+        return InProcess()
+    folder = (path / SCRATCH).resolve()
+    federation.save(folder)
+    return Workers(min(wanted, clients), path / EXPERIMENT, folder)
+
+
+@contextmanager
+def _alone_in(path: Path) -> Iterator[None]:
+    """One process at a time in a run directory; what a killed one left in its scratch folder goes."""
+    lock = FileLock(path / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise FedfuseError(f"{path} is in use by another process: wait for it, or choose another --out") from None
+    try:
+        shutil.rmtree(path / SCRATCH, ignore_errors=True)
+        yield
+    finally:
+        shutil.rmtree(path / SCRATCH, ignore_errors=True)
+        lock.release()
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """The number of compute threads changes the bits of a sum, so it is part of the experiment."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def default_path(experiment: Experiment, resume: bool) -> Path:
+    """`runs/<experiment>-<algorithm>-seed<seed>`, with a number behind it from the second run on."""
+    stem = f"{experiment.name}-{experiment.algorithm.name.replace(':', '-')}-seed{experiment.run_.seed}"
+    taken = 1
+    while (_numbered(stem, taken + 1) / EXPERIMENT).exists():
+        taken += 1
+    if (_numbered(stem, 1) / EXPERIMENT).exists() and not resume:
+        taken += 1
+    return _numbered(stem, taken)
+
+
+def _numbered(stem: str, number: int) -> Path:
+    return Path("runs") / (stem if number == 1 else f"{stem}-{number}")

@@ -1,0 +1,91 @@
+"""The only arithmetic on parameter trees. A tree is a mapping from names to tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from fedfuse.types import FedfuseError, Snapshot, Tensors
+
+
+def map_trees(function: Callable[..., Tensor], first: Tensors, *others: Tensors) -> dict[str, Tensor]:
+    """`function` applied name by name; all trees have the names of the first."""
+    return {name: function(t, *(other[name] for other in others)) for name, t in first.items()}
+
+
+def zeros_like(tree: Tensors) -> dict[str, Tensor]:
+    return map_trees(torch.zeros_like, tree)
+
+
+def subtract(a: Tensors, b: Tensors) -> dict[str, Tensor]:
+    return map_trees(torch.sub, a, b)
+
+
+def add_scaled(a: Tensors, factor: float, b: Tensors) -> dict[str, Tensor]:
+    """a + factor * b."""
+    return map_trees(lambda x, y: torch.add(x, y, alpha=factor), a, b)
+
+
+def squared_distance(a: Tensors, b: Tensors) -> float:
+    """The squared Euclidean distance over all float tensors, in double precision."""
+    return sum(
+        float((t.double() - b[name].double()).pow_(2).sum()) for name, t in a.items() if t.is_floating_point()
+    )
+
+
+def count(tree: Tensors) -> int:
+    """How many numbers the tree holds."""
+    return sum(t.numel() for t in tree.values())
+
+
+def nbytes(tree: Tensors) -> int:
+    return sum(t.numel() * t.element_size() for t in tree.values())
+
+
+class RunningMean:
+    """A weighted mean over trees that arrive one at a time.
+
+    The mean moves by w/W (x - mean) in double precision: one tree in memory however many arrive, and equal
+    trees average to themselves, bit for bit. Integer tensors (counters) are rounded to the nearest.
+    """
+
+    def __init__(self) -> None:
+        self.weight = 0.0
+        self.mean: dict[str, Tensor] = {}
+        self.dtypes: dict[str, torch.dtype] = {}
+
+    def add(self, tree: Tensors, weight: float) -> None:
+        if not weight > 0:
+            raise FedfuseError(f"a mean was given the weight {weight}: weights must be positive")
+        self.weight += weight
+        if not self.mean:
+            self.mean = map_trees(lambda t: t.to(torch.float64, copy=True), tree)
+            self.dtypes = {name: t.dtype for name, t in tree.items()}
+            return
+        share = weight / self.weight
+        for name, mean in self.mean.items():
+            mean.add_(tree[name].to(torch.float64).sub_(mean), alpha=share)
+
+    def value(self) -> dict[str, Tensor]:
+        """The mean so far, in the dtypes of the first tree."""
+        return {
+            name: (mean if dtype.is_floating_point else mean.round()).to(dtype, copy=True)
+            for (name, mean), dtype in zip(self.mean.items(), self.dtypes.values(), strict=True)
+        }
+
+
+class RunningSnapshots:
+    """A `RunningMean` of parameters and one of buffers for every architecture that arrives."""
+
+    def __init__(self) -> None:
+        self.params: dict[str, RunningMean] = {}
+        self.buffers: dict[str, RunningMean] = {}
+
+    def add(self, snapshot: Snapshot, weight: float) -> None:
+        self.params.setdefault(snapshot.arch, RunningMean()).add(snapshot.params, weight)
+        self.buffers.setdefault(snapshot.arch, RunningMean()).add(snapshot.buffers, weight)
+
+    def value(self) -> Mapping[str, Snapshot]:
+        return {arch: Snapshot(arch, p.value(), self.buffers[arch].value()) for arch, p in self.params.items()}

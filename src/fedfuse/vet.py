@@ -1,0 +1,118 @@
+"""What a server accepts. Each update is held against the server's own template before anything is averaged.
+
+A refused update costs its client, never the run: it is recorded by client and reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from fedfuse import tree
+from fedfuse.context import Context
+from fedfuse.types import Failure, ServerState, Snapshot, Tensors, Update
+
+
+class QuorumNotMet(Exception):
+    """Too few clients answered acceptably: the round leaves the model as it was."""
+
+
+class _Refused(Exception):
+    pass
+
+
+@dataclass(frozen=True)
+class Vetting:
+    """The rules. `max_examples` caps what a client may claim to weigh; `max_norm` how far it may have moved."""
+
+    quorum: int = 1
+    max_examples: int = 10_000_000
+    max_norm: float | None = None
+
+    def check(self, update: Update, server: ServerState, ctx: Context) -> None:
+        """Raise `_Refused` with the reason, or accept."""
+        n = update.num_examples
+        if type(n) is not int or not 1 <= n <= self.max_examples:
+            raise _Refused(f"claims {n!r} examples; a whole number from 1 to {self.max_examples:,} is accepted")
+        for group, tensors in update.extra.items():
+            _finite(tensors, f"extra/{group}")
+        if update.model is not None:
+            self._check_model(update.model, server.models[ctx.archs[update.client]])
+
+    def _check_model(self, model: Snapshot, template: Snapshot) -> None:
+        if model.arch != template.arch:
+            raise _Refused(f"sent a {model.arch} where its architecture is {template.arch}")
+        _matches(model.params, template.params)
+        _matches(model.buffers, template.buffers)
+        _finite(model.params, "parameter")
+        _finite(model.buffers, "buffer")
+        for name, buffer in model.buffers.items():
+            if name.endswith("running_var") and bool((buffer < 0).any()):
+                raise _Refused(f"buffer {name} holds a negative variance")
+        if self.max_norm is not None:
+            moved = math.sqrt(tree.squared_distance(model.params, template.params))
+            if moved > self.max_norm:
+                raise _Refused(f"moved by {moved:.4g}, more than the bound of {self.max_norm:g}")
+
+
+def _matches(sent: Tensors, template: Tensors) -> None:
+    if sent.keys() != template.keys():
+        missing, extra = sorted(template.keys() - sent.keys()), sorted(sent.keys() - template.keys())
+        raise _Refused(f"tensor names differ: missing {missing[:3]}, unexpected {extra[:3]}")
+    for name, tensor in template.items():
+        if sent[name].shape != tensor.shape or sent[name].dtype != tensor.dtype:
+            raise _Refused(
+                f"{name} is {sent[name].dtype} {tuple(sent[name].shape)}, expected {tensor.dtype} {tuple(tensor.shape)}"
+            )
+
+
+def _finite(tensors: Tensors, what: str) -> None:
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise _Refused(f"{what} {name} is not finite")
+
+
+@dataclass
+class Vetted:
+    """The stream of accepted updates, and on the side who was refused and what the accepted ones sent.
+
+    When the stream ends below the quorum it raises, so that no fusion goes on to work on too few answers.
+    """
+
+    stream: Iterable[Update | Failure]
+    cohort: Collection[int]
+    server: ServerState
+    rules: Vetting
+    ctx: Context
+    rejected: dict[int, str] = field(default_factory=dict)
+    accepted: set[int] = field(default_factory=set)
+    params_up: int = 0
+    bytes_up: int = 0
+
+    def __iter__(self) -> Iterator[Update]:
+        for answer in self.stream:
+            if isinstance(answer, Failure):
+                self.rejected.setdefault(answer.client, answer.reason)
+                continue
+            try:
+                self._admit(answer)
+            except _Refused as refusal:
+                self.rejected.setdefault(answer.client, str(refusal))
+                continue
+            yield answer
+        if len(self.accepted) < self.rules.quorum:
+            raise QuorumNotMet(f"{len(self.accepted)} of {len(self.cohort)} clients, the quorum is {self.rules.quorum}")
+
+    def _admit(self, update: Update) -> None:
+        groups = update.groups()
+        self.params_up += sum(tree.count(g) for g in groups)
+        self.bytes_up += sum(tree.nbytes(g) for g in groups)
+        if update.client not in self.cohort:
+            raise _Refused("was not asked in this round")
+        if update.client in self.accepted:
+            raise _Refused("sent a second update in one round")
+        self.rules.check(update, self.server, self.ctx)
+        self.accepted.add(update.client)

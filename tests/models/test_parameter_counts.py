@@ -1,0 +1,69 @@
+"""Parameters on CIFAR-10, against the literature or sums that a reader can redo."""
+
+import pytest
+from torch import nn
+
+from fedfuse.models import Classifier, build
+
+CIFAR10 = (3, 32, 32)
+
+
+def count(net: nn.Module) -> int:
+    return sum(p.numel() for p in net.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # Convolutions 896 + 18,496 + 36,928, dense 65,600 + 650.
+        ("convnet", 122_570),
+        # Convolutions 2,432 + 76,896, dense 288,120 + 12,100 + 8,484 + 4,250 + 510. Fed-ET's Table 6: 0.4 M.
+        ("cnn", 392_792),
+        # Convolutions 456 + 2,416, dense 48,120 + 10,164 + 850.
+        ("lenet", 62_006),
+        # Stem 464, stages 4,672 + 13,952 + 55,552, head 650: option A, as He et al. on CIFAR.
+        ("resnet8", 75_290),
+        # He et al.'s Table 6: 0.27 M, 0.46 M, 0.66 M, 0.85 M. Each step of 12 layers adds 194,432.
+        ("resnet20", 269_722),
+        ("resnet32", 464_154),
+        ("resnet44", 658_586),
+        ("resnet56", 853_018),
+        # Stem 1,856, stages 73,984 + 230,144 + 919,040 + 3,673,088, head 5,130.
+        ("resnet10", 4_903_242),
+        # ImageNet's 11,689,512, less its head (513,000) and stem (9,408), plus 5,130 and a 3x3 stem (1,728).
+        ("resnet18", 11_173_962),
+        # FedMA's VGG-9: convolutions 1,126,080, dense 2,097,664 + 262,656 + 5,130.
+        ("vgg9", 3_491_530),
+        # ImageNet's convolutions 20,024,384, dense 2 x 262,656 + 5,130.
+        ("vgg19", 20_554_826),
+        # ImageNet's 3,504,872 and 2,278,604, their heads for 10 classes instead of 1000.
+        ("mobilenetv2", 3_504_872 - 1_281_000 + 12_810),
+        ("shufflenetv2", 2_278_604 - 1_025_000 + 10_250),
+        ("mlp:64-32", 3072 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10),
+    ],
+)
+def test_parameters_on_cifar10(name: str, expected: int) -> None:
+    assert count(build(name, classes=10, shape=CIFAR10)) == expected
+
+
+@pytest.mark.parametrize(("name", "millions"), [("vgg19:none", 20.9), ("resnet18:none", 11.5), ("resnet10:none", 5.2)])
+def test_fed_et_sizes_follow_with_a_head_of_512_512_128(name: str, millions: float) -> None:
+    """Table 6 of Fed-ET counts its representation layers; with these, three of its four sizes follow, to its digit.
+
+    Its "Res8 (5.2 M)" is therefore one block for each of torchvision's four stages: our resnet10.
+    """
+    net = build(name, classes=10, shape=CIFAR10)
+    assert isinstance(net, Classifier)
+    representation = (512 * 512 + 512) + (512 * 128 + 128) + (128 * 10 + 10)
+    assert round((count(net.trunk) + representation) / 1e6, 1) == millions
+
+
+def test_lenet_on_mnist_is_lenet5() -> None:
+    """28x28 digits keep the maps of LeNet-5: 61,706 parameters, convolutions 156 + 2,416."""
+    assert count(build("lenet", classes=10, shape=(1, 28, 28))) == 156 + 2_416 + 48_120 + 10_164 + 850
+
+
+def test_a_norm_replaces_the_biases_of_the_convolutions() -> None:
+    bn, gn, none = (count(build(f"resnet8:{norm}", classes=10, shape=CIFAR10)) for norm in ("bn", "gn", "none"))
+    assert bn == gn
+    assert bn - none == 16 * 3 + 32 * 2 + 64 * 2  # scale and shift instead of one bias: one more for each channel
