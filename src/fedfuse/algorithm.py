@@ -21,9 +21,7 @@ class LocalWork(Protocol):
 
 
 class Fuse(Protocol):
-    def __call__(
-        self, server: ServerState, updates: Iterable[Update], ctx: Context
-    ) -> tuple[ServerState, Facts]: ...
+    def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]: ...
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from fedfuse import tables
 from fedfuse.compare import compare as run_comparison
 from fedfuse.config import AlgorithmSection
 from fedfuse.display import Display, Lines, Live
-from fedfuse.experiment import Experiment, load
+from fedfuse.experiment import load
 from fedfuse.explain import explain
 from fedfuse.types import FedfuseError
 
@@ -28,7 +28,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-out = Console()
+# A pipe has no width of its own; rich would take 80 columns and cut tables short.
+out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 110)
 err = Console(stderr=True)
 
 ExperimentName = Annotated[
@@ -53,9 +54,11 @@ def _settings(pairs: list[str] | None, **options: Any) -> dict[str, Any]:
             raise FedfuseError(f"--set {pair}: write KEY=VALUE, as in --set local.lr=0.05")
         settings[key.strip()] = _value(text.strip())
     named = {key.replace("__", "."): value for key, value in options.items() if value is not None}
-    return {**settings, **named} if "algorithm.name" not in named else {
-        "algorithm.name": named.pop("algorithm.name"), **settings, **named
-    }
+    return (
+        {**settings, **named}
+        if "algorithm.name" not in named
+        else {"algorithm.name": named.pop("algorithm.name"), **settings, **named}
+    )
 
 
 def _value(text: str) -> Any:
@@ -91,9 +94,7 @@ def run(
 ) -> None:
     """Run one experiment; its directory holds the records, the models and a checkpoint of every round."""
     _at(data_dir)
-    settings = _settings(
-        set_, algorithm__name=algorithm, run__rounds=rounds, run__seed=seed, run__workers=workers
-    )
+    settings = _settings(set_, algorithm__name=algorithm, run__rounds=rounds, run__seed=seed, run__workers=workers)
     with _display() as display:
         finished = load(experiment, settings).run(out_dir, resume=resume, display=display)
     out.print(tables.of_run(finished))

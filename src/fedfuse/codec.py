@@ -7,7 +7,8 @@ well formed; whether it is acceptable is for `vet` to say.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import safetensors
@@ -20,34 +21,61 @@ SEPARATOR = "::"  # between a group's name and a tensor's; neither parameter nam
 HEADER = "fedfuse"
 
 
+_MALFORMED = (
+    safetensors.SafetensorError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RuntimeError,  # a shape whose strides overflow; RecursionError is one too
+    OverflowError,
+)
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Whatever is malformed in what others sent is a `FedfuseError`."""
+    try:
+        yield
+    except _MALFORMED as error:
+        raise FedfuseError(f"not {what}: {type(error).__name__}: {error}") from error
+
+
 def encode(groups: Groups, header: Mapping[str, Any]) -> bytes:
     """Groups of tensors and a JSON-able header -> one safetensors blob."""
     flat: dict[str, Tensor] = {}
+    storages: set[int] = set()
     for group, tensors in groups.items():
         for name, tensor in tensors.items():
-            if SEPARATOR in group or SEPARATOR in name:
+            key = group + SEPARATOR + name
+            if key.partition(SEPARATOR) != (group, SEPARATOR, name) or SEPARATOR in name:
                 raise FedfuseError(f"tensor {name!r} of group {group!r}: names must not contain {SEPARATOR!r}")
-            flat[group + SEPARATOR + name] = tensor.detach().contiguous()
-    # Empty groups have no tensor to carry their name, so the header lists them all.
-    text = json.dumps({"groups": list(groups), "header": header}, separators=(",", ":"), allow_nan=True)
+            flat[key] = tensor.detach().contiguous()
+            storage = flat[key].untyped_storage().data_ptr()
+            if storage in storages:  # safetensors refuses tensors that share memory
+                flat[key] = flat[key].clone()
+            storages.add(storage)
+    # safetensors keeps neither empty groups nor the order of names, and draws that go by name follow that order.
+    names = {group: list(tensors) for group, tensors in groups.items()}
+    text = json.dumps({"groups": names, "header": header}, separators=(",", ":"), allow_nan=True)
     return bytes(safetensors.torch.save(flat, metadata={HEADER: text}))
 
 
 def decode(blob: bytes) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """The inverse of `encode`. Anything malformed is a `FedfuseError`."""
-    try:
+    """The inverse of `encode`: groups and names in their order. Anything malformed is a `FedfuseError`."""
+    with _reading("a fedfuse blob"):
         flat = safetensors.torch.load(blob)
         length = int.from_bytes(blob[:8], "little")
         envelope = json.loads(json.loads(blob[8 : 8 + length])["__metadata__"][HEADER])
-        groups: dict[str, dict[str, Tensor]] = {name: {} for name in envelope["groups"]}
-        for key, tensor in flat.items():
-            group, _, name = key.partition(SEPARATOR)
-            groups[group][name] = tensor
+        groups = {
+            group: {name: flat.pop(group + SEPARATOR + name) for name in names}
+            for group, names in envelope["groups"].items()
+        }
+        if flat:
+            raise ValueError(f"tensors of no group: {sorted(flat)[:3]}")
         header = envelope["header"]
         if not isinstance(header, dict):
             raise TypeError("the header is not an object")
-    except (safetensors.SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise FedfuseError(f"not a fedfuse blob: {type(error).__name__}: {error}") from error
     return groups, header
 
 
@@ -76,8 +104,9 @@ def encode_task(task: Task) -> bytes:
 
 def decode_task(blob: bytes) -> Task:
     groups, header = decode(blob)
-    model = _model("model", header["arch"], groups)
-    return Task(header["client"], header["round"], model, _under("extra", groups))
+    with _reading("a task"):
+        model = _model("model", header["arch"], groups)
+        return Task(header["client"], header["round"], model, _under("extra", groups))
 
 
 def encode_update(update: Update) -> bytes:
@@ -94,14 +123,12 @@ def encode_update(update: Update) -> bytes:
 def decode_update(blob: bytes) -> Update:
     """An update as it was sent; a blob that lacks a part is refused here, its values by `vet`."""
     groups, header = decode(blob)
-    try:
+    with _reading("an update"):
         if type(header["client"]) is not int or not isinstance(header["arch"], str | None):
             raise TypeError("the client is not a number or the architecture not a name")
         model = _model("model", header["arch"], groups)
         metrics = {str(name): float(value) for name, value in header["metrics"].items()}
         return Update(header["client"], header["num_examples"], model, _under("extra", groups), metrics)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FedfuseError(f"not an update: {type(error).__name__}: {error}") from error
 
 
 def encode_state(server: ServerState, clients: Mapping[int, Groups], header: Mapping[str, Any]) -> bytes:
@@ -117,8 +144,11 @@ def encode_state(server: ServerState, clients: Mapping[int, Groups], header: Map
 
 def decode_state(blob: bytes) -> tuple[ServerState, dict[int, Groups], dict[str, Any]]:
     groups, header = decode(blob)
-    facts = header.pop("state")
-    models = {arch: Snapshot(arch, groups[f"models/{arch}/params"], groups[f"models/{arch}/buffers"])
-              for arch in facts["models"]}
-    clients: dict[int, Groups] = {client: _under(f"clients/{client}", groups) for client in facts["clients"]}
-    return ServerState(facts["round"], models, _under("memory", groups)), clients, header
+    with _reading("a checkpoint"):
+        facts = header.pop("state")
+        models = {
+            arch: Snapshot(arch, groups[f"models/{arch}/params"], groups[f"models/{arch}/buffers"])
+            for arch in facts["models"]
+        }
+        clients: dict[int, Groups] = {client: _under(f"clients/{client}", groups) for client in facts["clients"]}
+        return ServerState(facts["round"], models, _under("memory", groups)), clients, header

@@ -52,7 +52,9 @@ class Row:
 
     def parameters_to(self, target: float) -> str:
         """Mean parameters sent, up and down, until the target: Fed-ET's C_acc(x); censored likewise."""
-        sent = [_sent(run, None if r is None else r.round) for run, r in zip(self.runs, self.reached(target), strict=True)]
+        sent = [
+            _sent(run, None if r is None else r.round) for run, r in zip(self.runs, self.reached(target), strict=True)
+        ]
         text = f"{statistics.fmean(sent):.3g}"
         return f"> {text}" if None in self.reached(target) else text
 

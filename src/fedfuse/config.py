@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationError
-from pydantic import model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 
 from fedfuse import named
 from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms import ALGORITHMS
 from fedfuse.data.partition import SCHEMES
 from fedfuse.data.pool import POOLS
-from fedfuse.data.sources import SOURCES, function_of
+from fedfuse.data.sources import SOURCES, source_function
 from fedfuse.select import Selection
 from fedfuse.types import FedfuseError
 from fedfuse.vet import Vetting
@@ -39,9 +47,6 @@ class ConfigError(FedfuseError):
         self.problems, self.file = problems, file
         super().__init__("\n".join(f"{file}: {p}" if file else str(p) for p in problems))
 
-    def within(self, prefix: str) -> ConfigError:
-        return ConfigError([replace(p, key=f"{prefix}.{p.key}") for p in self.problems], self.file)
-
     @staticmethod
     def of(error: ValidationError, known: Callable[[Sequence[str]], Iterable[str]], prefix: str = "") -> ConfigError:
         """From pydantic's findings; `known` gives the keys that may stand at a place."""
@@ -53,7 +58,7 @@ def _problem(found: dict[str, Any], known: Callable[[Sequence[str]], Iterable[st
     key = ".".join(filter(None, [prefix, *place])) or "experiment"
     if found["type"] == "extra_forbidden":
         keys = sorted(known(place[:-1]))
-        right = f"unknown key{named.did_you_mean(place[-1], keys)} Known here: {', '.join(keys) or 'none'}"
+        right = f"is not a known key{named.did_you_mean(place[-1], keys)} Known here: {', '.join(keys) or 'none'}"
         return Problem(key, found["input"], right)
     if found["type"] == "missing":
         return Problem(key, None, "is required and was not given")
@@ -78,41 +83,38 @@ class NamedSection(BaseModel):
     def _name_alone(cls, value: Any) -> Any:
         return {cls.key: value} if isinstance(value, str) else value
 
-    @model_validator(mode="after")
-    def _check_settings(self) -> NamedSection:
-        """Types against the signature; defaults are filled in, so that a resolved experiment states them all."""
+    def settle(self, place: str) -> list[Problem]:
+        """Check the settings against the function's signature and fill in its defaults, here and in what it holds.
+
+        A resolved experiment so states all that it runs with. What is wrong is given back, by its full key.
+        """
         assert self.__pydantic_extra__ is not None
         try:
             function = self.function()
         except FedfuseError as error:
-            raise ConfigError([Problem(self.key, self.name_, str(error))]) from error
+            return [Problem(f"{place}.{self.key}", getattr(self, self.key), str(error))]
+        keys = [p.name for p in named.settings_of(function)]
         try:
-            settings = named.schema(function, self.spoken()).model_validate(dict(self.__pydantic_extra__))
+            settings = named.schema(function, self.spoken()).model_validate(self.settings)
         except ValidationError as error:
-            raise ConfigError.of(error, lambda _: [*type(self).model_fields, *_names(function)]) from error
-        self.__pydantic_extra__.update({name: getattr(settings, name) for name in _names(function)})
-        return self
+            return list(ConfigError.of(error, lambda _: [*type(self).model_fields, *keys], place).problems)
+        self.__pydantic_extra__.update({key: getattr(settings, key) for key in keys})
+        held = {**{f: getattr(self, f) for f in type(self).model_fields}, **self.settings}
+        inner = ((key, value) for key, value in held.items() if isinstance(value, NamedSection))
+        return [problem for key, value in inner for problem in value.settle(f"{place}.{key}")]
 
     @classmethod
     def spoken(cls) -> tuple[tuple[Any, Any], ...]:
         """Which annotations a file says by another type."""
         return ()
 
-    @property
-    def name_(self) -> str:
-        return str(getattr(self, self.key))
-
     def function(self) -> named.Function:
-        return named.resolve(self.name_, self.catalogue, self.what)
+        return named.resolve(getattr(self, self.key), self.catalogue, self.what)
 
     @property
     def settings(self) -> dict[str, Any]:
         """The function's own arguments."""
         return dict(self.__pydantic_extra__ or {})
-
-
-def _names(function: named.Function) -> list[str]:
-    return [p.name for p in named.settings_of(function)]
 
 
 class PoolSection(NamedSection):
@@ -131,7 +133,7 @@ class DataSection(NamedSection):
     pool: PoolSection | None = None
 
     def function(self) -> named.Function:
-        return function_of(self.source)
+        return source_function(self.source)
 
 
 class PartitionSection(NamedSection):
@@ -169,6 +171,8 @@ class AlgorithmSection(NamedSection):
 
     def build(self) -> Algorithm:
         """The algorithm as a value."""
+        if problems := self.settle("algorithm"):
+            raise ConfigError(problems)
         settings = {k: v.build() if isinstance(v, AlgorithmSection) else v for k, v in self.settings.items()}
         algorithm = self.function()(**settings)
         if not isinstance(algorithm, Algorithm):

@@ -23,7 +23,7 @@ def evaluate(net: nn.Module, data: Examples, batch_size: int = 512) -> Score:
     training = net.training
     net.eval()
     right, loss = 0, 0.0
-    for rows in torch.arange(len(data)).split(batch_size):
+    for rows in torch.split(torch.arange(len(data)), batch_size):
         logits, y = net(data.batch(rows)), data.y[rows]
         right += int((logits.argmax(1) == y).sum())
         loss += float(F.cross_entropy(logits, y, reduction="sum"))

@@ -54,6 +54,9 @@ class Experiment(BaseModel):
             super().__init__(**sections)
         except ValidationError as error:
             raise ConfigError.of(error, _known_keys) from error
+        named = {"data": self.data, "partition": self.partition, "algorithm": self.algorithm}
+        if problems := [p for place, section in named.items() for p in section.settle(place)]:
+            raise ConfigError(problems)
 
     def run(self, out: str | Path | None = None, *, resume: bool = False, display: Display | None = None) -> Run:
         """Run all rounds, or those that are left with `resume`, into the directory `out`."""
@@ -82,7 +85,10 @@ class Experiment(BaseModel):
         """Everything short of training: data, partition, models and algorithm all resolve."""
         federation = self.federation(shelf)
         for arch in self.models.weights:
-            models.check(arch, classes=federation.train.classes, shape=federation.train.shape)
+            try:
+                models.check(arch, classes=federation.train.classes, shape=federation.train.shape)
+            except FedfuseError as error:
+                raise ConfigError([Problem("models.clients", arch, str(error))]) from error
         self.algorithm.build()
         return federation
 

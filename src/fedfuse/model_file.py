@@ -70,6 +70,11 @@ def load_model(path: str | Path) -> Loaded:
     except (OSError, safetensors.SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise FedfuseError(f"{path}: not a model written by fedfuse: {error}") from error
     return Loaded(
-        net.eval(), header["arch"], header["classes"], shape,
-        tuple(header["mean"]), tuple(header["std"]), tuple(header["labels"]),
+        net.eval(),
+        header["arch"],
+        header["classes"],
+        shape,
+        tuple(header["mean"]),
+        tuple(header["std"]),
+        tuple(header["labels"]),
     )

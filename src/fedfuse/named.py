@@ -24,9 +24,9 @@ Function = Callable[..., Any]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A half sentence that points to the nearest known word, or nothing."""
+    """The end of a sentence about an unknown word: it points to the nearest known one, if any is near."""
     close = get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else ""
+    return f"; did you mean {close[0]}?" if close else "."
 
 
 def resolve(name: str, catalogue: Mapping[str, Function], what: str) -> Function:

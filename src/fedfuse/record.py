@@ -42,6 +42,8 @@ class RoundRecord:
         fields = json.loads(line)
         if fields["test_loss"] is None:
             fields["test_loss"] = math.nan
+        for scores in fields["models"].values():
+            scores["loss"] = math.nan if scores["loss"] is None else scores["loss"]
         return RoundRecord(**fields)
 
 
@@ -75,10 +77,16 @@ class Clock:
 
 
 def append(path: Path, record: RoundRecord) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(record.line() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(record.line() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise FedfuseError(
+            f"{path}: could not be written ({error.strerror}); its last round is in the checkpoint: "
+            "make room and go on with --resume"
+        ) from error
 
 
 def read(path: Path) -> list[RoundRecord]:

@@ -70,9 +70,7 @@ class Sent:
         return task
 
 
-def watch(
-    answers: Iterable[Update | Failure], clock: Clock, on_answer: OnAnswer
-) -> Iterator[Update | Failure]:
+def watch(answers: Iterable[Update | Failure], clock: Clock, on_answer: OnAnswer) -> Iterator[Update | Failure]:
     """The same stream; the time spent waiting for it is the clients' work, and each answer is announced."""
     stream = iter(answers)
     while True:

@@ -34,7 +34,11 @@ if TYPE_CHECKING:
     from fedfuse.experiment import Experiment
 
 EXPERIMENT, ROUNDS, CHECKPOINTS, MODELS, SCRATCH = (
-    "experiment.toml", "rounds.jsonl", "checkpoint", "models", ".scratch",
+    "experiment.toml",
+    "rounds.jsonl",
+    "checkpoint",
+    "models",
+    ".scratch",
 )
 
 

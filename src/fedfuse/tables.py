@@ -23,9 +23,17 @@ from fedfuse.run import CHECKPOINTS, EXPERIMENT, MODELS, ROUNDS, Run
 
 
 def _table(title: str, *columns: str, numbers_from: int = 1) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, header_style="bold cyan")
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        header_style="bold cyan",
+        collapse_padding=True,
+        pad_edge=False,
+    )
     for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i >= numbers_from else "left", no_wrap=i == 0)
+        table.add_column(column, justify="right" if i >= numbers_from else "left", no_wrap=True, vertical="bottom")
     return table
 
 
@@ -58,9 +66,9 @@ def _places(path: Path) -> Text:
 
 def of_comparison(experiment: Experiment, rows: Sequence[Row], target: float | None, folder: Path) -> RenderableType:
     rounds, seeds = experiment.run_.rounds, len(rows[0].runs)
-    columns = ["algorithm", "best accuracy %", "final %", "mean over rounds %"]
+    columns = ["algorithm", "best\naccuracy %", "final\naccuracy %", "mean over\nrounds %"]
     if target is not None:
-        columns += [f"rounds to {100 * target:g} %", "parameters sent to it"]
+        columns += [f"rounds to\n{100 * target:g} %", f"parameters\nto {100 * target:g} %"]
     table = _table(f"{experiment.name}: {rounds} rounds, {seeds} seed{'s' * (seeds > 1)}", *columns, "seconds")
     top = max(sum(row.best) for row in rows)
     for row in rows:
@@ -97,7 +105,7 @@ def catalogue() -> list[Table]:
 
 def of_check(experiment: Experiment, federation: Federation) -> RenderableType:
     sizes = [len(part) for part in federation.parts]
-    table = _described(
+    return _described(
         f"{experiment.name} is sound",
         {
             "data": f"{experiment.data.source}: {len(federation.train):,} training, {len(federation.validation):,} "
@@ -110,11 +118,10 @@ def of_check(experiment: Experiment, federation: Federation) -> RenderableType:
             "fingerprint": federation.fingerprint[:16],
         },
     )
-    return table
 
 
 def partition_title(experiment: Experiment) -> str:
-    settings = ", ".join(f"{k}={v}" for k, v in experiment.partition.settings.items())
+    settings = ", ".join(f"{k}={v}" for k, v in experiment.partition.settings.items() if k != "tries")
     scheme = f"{experiment.partition.scheme}({settings})" if settings else experiment.partition.scheme
     return f"{experiment.data.source}, {experiment.partition.clients} clients, {scheme}"
 
@@ -122,7 +129,7 @@ def partition_title(experiment: Experiment) -> str:
 def of_partition(experiment: Experiment, federation: Federation) -> Table:
     labels = federation.labels
     shown = labels if len(labels) <= 12 else ()  # a hundred columns fit on no screen
-    table = _table(partition_title(experiment), "client", "examples", "classes", "entropy", *shown)
+    table = _table(partition_title(experiment), "client", "n", "classes", "entropy", *shown)
     for row in summary(federation):
         counts = [str(n) if n else "·" for n in row.counts] if shown else []
         table.add_row(str(row.client), f"{row.examples:,}", str(row.present), f"{row.entropy:.2f}", *counts)

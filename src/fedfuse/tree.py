@@ -30,9 +30,7 @@ def add_scaled(a: Tensors, factor: float, b: Tensors) -> dict[str, Tensor]:
 
 def squared_distance(a: Tensors, b: Tensors) -> float:
     """The squared Euclidean distance over all float tensors, in double precision."""
-    return sum(
-        float((t.double() - b[name].double()).pow_(2).sum()) for name, t in a.items() if t.is_floating_point()
-    )
+    return sum(float((t.double() - b[name].double()).pow_(2).sum()) for name, t in a.items() if t.is_floating_point())
 
 
 def count(tree: Tensors) -> int:

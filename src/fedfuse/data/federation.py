@@ -15,7 +15,7 @@ from fedfuse import rng
 from fedfuse.data import arrays
 from fedfuse.data.examples import Examples
 from fedfuse.data.holdout import amount, stratified
-from fedfuse.data.partition import Scheme, label_counts
+from fedfuse.data.partition import Scheme, dirichlet, label_counts
 from fedfuse.data.pool import Pool
 from fedfuse.data.source import Source
 from fedfuse.types import FedfuseError
@@ -96,7 +96,7 @@ def federate(
     source: Source,
     *,
     clients: int,
-    scheme: Scheme,
+    scheme: Scheme = dirichlet,
     pool: Pool | None = None,
     validation: float = 0.1,
     seed: int = 0,
@@ -104,17 +104,16 @@ def federate(
     """Share `source` out: validation for the server, then the pool, then the rest to `clients` clients.
 
     `validation` (a number, or a fraction below 1; 0 for none) is held out stratified. `scheme` and `pool` are
-    values such as `partition.scheme("dirichlet", {"alpha": 0.1})` and `pool.pool("split", {"size": 0.2})`.
+    functions of SCHEMES and POOLS, or like them, with their settings filled in: `partial(dirichlet, alpha=1.0)`,
+    `partial(split, shelf=Shelf(), size=0.2)`.
     """
-    train = source.train
-    number = amount(validation, len(train), "validation")
-    kept, held = stratified(train.y, number, rng.generator(seed, "validation"))
-    checked = train.subset(held)
-    rest = train.subset(kept) if number else train
+    number = amount(validation, len(source.train), "validation")
+    kept, held = stratified(source.train.y, number, rng.generator(seed, "validation"))
+    rest = source.train.subset(kept) if number else source.train
     public = None
     if pool is not None:
         pooled = pool(rest, rng.generator(seed, "pool"))
         public = pooled.pool
         rest = rest if pooled.rest is None else rest.subset(pooled.rest)
-    parts = scheme(rest, clients, rng.generator(seed, "partition"))
-    return Federation(rest, tuple(parts), checked, source.test, public, source.labels)
+    parts = tuple(scheme(rest, clients, rng.generator(seed, "partition")))
+    return Federation(rest, parts, source.train.subset(held), source.test, public, source.labels)

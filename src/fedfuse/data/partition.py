@@ -6,18 +6,16 @@ Every example is with exactly one client; `by_column` alone may leave some out, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedfuse.data.arguments import checked
 from fedfuse.data.examples import Examples
 from fedfuse.types import FedfuseError
 
-Scheme = Callable[[Examples, int, torch.Generator], list[Tensor]]
+Scheme = Callable[[Examples, int, torch.Generator], Sequence[Tensor]]
 Array = np.ndarray[Any, Any]
 
 GROUP = 10  # clients that share one draw in FedDF's released code
@@ -233,13 +231,6 @@ SCHEMES: Mapping[str, Callable[..., list[Tensor]]] = {
     "step": step,
     "column": by_column,
 }
-
-
-def scheme(name: str, arguments: Mapping[str, object]) -> Scheme:
-    """The scheme called `name` with its arguments filled in."""
-    if name not in SCHEMES:
-        raise FedfuseError(f"there is no partition called {name!r}: use one of {', '.join(SCHEMES)}")
-    return partial(SCHEMES[name], **checked(SCHEMES[name], arguments, name))
 
 
 def label_counts(y: Tensor, parts: Sequence[Tensor], classes: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from fedfuse.data.partition import label_entropy
 from fedfuse.types import FedfuseError
 
 ACCENT, INK, FAINT = "#2a6f97", "#26323a", "#dfe5e9"
-LARGEST = 0.92  # the widest dot, as a share of the distance between two classes or clients
+LARGEST = 1.1  # the widest dot, in distances between two clients: its neighbours are seldom large
 NAMED = 20  # classes up to which the axis shows names
 
 
@@ -39,20 +40,20 @@ def summary(federation: Federation) -> list[Row]:
 
 
 def draw(panels: Mapping[str, Tensor], labels: tuple[str, ...], path: Path, *, title: str = "") -> None:
-    """Write a picture to `path` (.svg, .png or .pdf): a panel per title, each from counts (K, C), on one scale."""
+    """Write a picture to `path` (.svg, .png or .pdf): a panel per name, each from counts (K, C), on one scale."""
     if path.suffix not in {".svg", ".png", ".pdf"}:
         raise FedfuseError(f"{path} ends in {path.suffix!r}: a picture is .svg, .png or .pdf")
     if not panels:
         raise FedfuseError(f"{path}: there is nothing to draw")
-    figure, axes, pitch = _figure(panels, labels, title)
     most = max(int(counts.max()) for counts in panels.values())
+    figure, axes, pitch = _figure(panels, labels, title, f"client  (largest dot: {most:,} examples)")
     for number, (axis, (name, counts)) in enumerate(zip(axes, panels.items(), strict=True)):
         _panel(axis, name, counts, labels, pitch, most, first=number == 0)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=160)
 
 
-def _figure(panels: Mapping[str, Tensor], labels: tuple[str, ...], title: str) -> tuple[Any, Any, float]:
+def _figure(panels: Mapping[str, Tensor], labels: tuple[str, ...], title: str, below: str) -> tuple[Any, Any, float]:
     """The figure, its axes and the distance between two dots in points."""
     try:
         from matplotlib.figure import Figure
@@ -60,14 +61,16 @@ def _figure(panels: Mapping[str, Tensor], labels: tuple[str, ...], title: str) -
         raise FedfuseError('pictures need matplotlib: pip install "fedfuse[plots]"') from error
     clients = max(len(counts) for counts in panels.values())
     # A dot's pitch shrinks as either side grows, so that neither a panel nor the page outgrows a screen.
-    inch = min(0.30, 7.5 / clients, 9.0 / len(labels))
-    width = max(2.2, inch * clients) + 0.25
-    figure = Figure(
-        figsize=(width * len(panels) + 1.4, max(1.6, inch * len(labels)) + 1.2), layout="constrained", facecolor="white"
-    )
+    inch = min(0.34, 13 / clients / len(panels), 9 / clients, 9 / len(labels))
+    width = (max(2.2, inch * clients) + 0.2) * len(panels) + 1.1
+    height = max(1.6, inch * len(labels)) + 1.1
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     if title:
-        figure.suptitle(title, fontsize=11, color=INK, fontweight="semibold")
+        wrapped = textwrap.fill(title, int(width * 72 / (0.62 * 11)))  # a bold letter is about 0.62 of its height wide
+        figure.suptitle(wrapped, fontsize=11, color=INK, fontweight="bold")
+    figure.supxlabel(below, fontsize=9, color=INK)
     return figure, axes, 72 * inch
 
 
@@ -79,12 +82,11 @@ def _panel(
     area = counts[k, c].double() / max(1, most) * (LARGEST * pitch) ** 2  # matplotlib's s is a dot's width squared
     axis.set_axisbelow(True)
     axis.grid(color=FAINT, linewidth=0.6)
-    axis.scatter(k.numpy(), c.numpy(), s=area.numpy(), color=ACCENT, linewidths=0)
+    axis.scatter(k.numpy(), c.numpy(), s=area.numpy(), color=ACCENT, alpha=0.9, linewidths=0, clip_on=False, zorder=3)
     axis.set_xlim(-0.7, clients - 0.3)
-    axis.set_ylim(-0.7, classes - 0.3)
+    axis.set_ylim(classes - 0.3, -0.7)  # the first class on top, as a table has it
     axis.set_xticks(_ticks(clients))
-    axis.set_xlabel("client", color=INK, fontsize=9)
-    axis.set_title(name, color=INK, fontsize=10)
+    axis.set_title(name, color=INK, fontsize=10, pad=10)
     if classes <= NAMED:
         axis.set_yticks(range(classes), labels)
     else:

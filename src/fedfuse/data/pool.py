@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedfuse.data.arguments import checked
 from fedfuse.data.examples import Examples
 from fedfuse.data.holdout import amount, plain
 from fedfuse.data.shelf import Shelf
@@ -80,13 +78,6 @@ def noise(train: Examples, rng: torch.Generator, shelf: Shelf, *, size: int = 10
 
 
 POOLS: Mapping[str, Callable[..., Pooled]] = {"split": split, "source": source, "noise": noise}
-
-
-def pool(name: str, arguments: Mapping[str, object], shelf: Shelf | None = None) -> Pool:
-    """The pool called `name` with its arguments filled in."""
-    if name not in POOLS:
-        raise FedfuseError(f"there is no pool called {name!r}: use one of {', '.join(POOLS)}")
-    return partial(POOLS[name], shelf=shelf or Shelf.at(), **checked(POOLS[name], arguments, f"pool {name}"))
 
 
 def fit(x: Tensor, rows: Tensor, like: Examples, what: str) -> Tensor:

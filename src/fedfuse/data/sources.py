@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+from pydantic import ValidationError
+
+from fedfuse import named
 from fedfuse.data import sources_made, sources_named
-from fedfuse.data.arguments import checked
 from fedfuse.data.hub import hub, places
 from fedfuse.data.shelf import Progress, Shelf
 from fedfuse.data.source import Source
-from fedfuse.data.sources_own import own
-from fedfuse.named import imported
+from fedfuse.data.sources_own import as_source
 from fedfuse.types import FedfuseError
 
 SOURCES: Mapping[str, Callable[..., Source]] = {
@@ -26,10 +27,24 @@ SOURCES: Mapping[str, Callable[..., Source]] = {
     "swiss-roll": sources_made.swiss_roll,
     "synthetic": sources_made.synthetic,
 }
-PATTERNS: Mapping[str, Callable[..., Source]] = {  # the other forms that a name can take
-    "owner/name, folder or file": hub,
-    "package.module:function": own,
+PATTERNS: Mapping[str, str] = {  # the other forms that a name can take
+    "a hub id (owner/name), folder or parquet file": named.summary(hub),
+    "package.module:function": named.summary(as_source),
 }
+
+
+def source_function(name: str, shelf: Shelf | None = None) -> Callable[..., Any]:
+    """What makes the data called `name`: its keyword arguments are the data's settings."""
+    if name in SOURCES:
+        return SOURCES[name]
+    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", name):
+        return named.imported(name, "data source")
+    if "/" in name or any(place.exists() for place in places(shelf or Shelf.at(), name)):
+        return hub
+    raise FedfuseError(
+        f"no data source is called {name!r}{named.did_you_mean(name, SOURCES) or '.'} Known: {', '.join(SOURCES)}; "
+        f"or {'; or '.join(PATTERNS)}"
+    )
 
 
 def load(
@@ -49,23 +64,20 @@ def load(
 
 def from_shelf(shelf: Shelf, name: str, arguments: Mapping[str, object]) -> Source:
     """As `load`, from a shelf."""
+    function = source_function(name, shelf)
+    settings = _checked(function, name, arguments)
+    if function is hub:
+        return hub(shelf, name, **settings)
     if name in SOURCES:
-        return SOURCES[name](shelf, **checked(SOURCES[name], arguments, name))
-    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", name):
-        return own(name, arguments)
-    if "/" in name or any(place.exists() for place in places(shelf, name)):
-        return hub(shelf, name, **checked(hub, arguments, name))
-    close = difflib.get_close_matches(name, SOURCES, n=1)
-    raise FedfuseError(
-        f"there is no data called {name!r}{f', did you mean {close[0]!r}?' if close else ':'} "
-        f"Use one of {', '.join(SOURCES)}, or {', or '.join(PATTERNS)}"
-    )
+        return SOURCES[name](shelf, **settings)
+    return as_source(name, function(**settings))
 
 
-def function_of(name: str) -> Callable[..., object]:
-    """The function that `name` stands for, whose signature says what may be set."""
-    if name in SOURCES:
-        return SOURCES[name]
-    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", name):
-        return imported(name, "data source")
-    return hub
+def _checked(function: Callable[..., Any], name: str, given: Mapping[str, object]) -> dict[str, Any]:
+    try:
+        values = named.schema(function).model_validate(dict(given))
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
+        known = ", ".join(str(p) for p in named.settings_of(function)) or "none"
+        raise FedfuseError(f"data source {name}: {wrong}. Its settings: {known}") from error
+    return {key: getattr(values, key) for key in given}

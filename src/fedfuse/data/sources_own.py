@@ -1,12 +1,7 @@
-"""A user's own data: a function in a module of theirs."""
+"""A user's own data: what a function in a module of theirs returned."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,44 +11,23 @@ from torch import Tensor
 from fedfuse.data.source import Rows, Source
 from fedfuse.types import FedfuseError
 
-SHAPES = "a Source or ((x_train, y_train), (x_test, y_test)) of arrays"
 
-
-def own(reference: str, arguments: Mapping[str, object]) -> Source:
-    """What `package.module:function` returns when called with `arguments`: a Source, or two pairs of arrays."""
-    function = _import(reference)
-    try:
-        inspect.signature(function).bind(**arguments)
-    except TypeError as error:
-        raise FedfuseError(f"{reference}{inspect.signature(function)}: {error}") from error
-    made = function(**arguments)
+def as_source(reference: str, made: Any) -> Source:
+    """Your own function that returns a Source or ((x_train, y_train), (x_test, y_test)) of arrays."""
     if isinstance(made, Source):
         return made
     try:
         (x, y), (x_test, y_test) = made
     except (TypeError, ValueError) as error:
-        raise FedfuseError(f"{reference} returned {type(made).__name__}, but {SHAPES} is needed") from error
+        raise FedfuseError(
+            f"{reference} returned {type(made).__name__}, but a Source or ((x_train, y_train), (x_test, y_test)) of "
+            "arrays is needed"
+        ) from error
     train, test = _rows(reference, x, y), _rows(reference, x_test, y_test)
     if train[0].shape[1:] != test[0].shape[1:]:
         raise FedfuseError(f"{reference}: training x is {tuple(train[0].shape)}, test x {tuple(test[0].shape)}")
     classes = 1 + max(int(part[1].max()) if len(part[1]) else 0 for part in (train, test))
     return Source.of(train, test, tuple(str(c) for c in range(classes)))
-
-
-def _import(reference: str) -> Callable[..., Any]:
-    module, _, name = reference.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:  # a console script does not look beside the user's files, as python -m does
-        sys.path.append(here)
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        raise FedfuseError(f"{reference}: there is no module {error.name!r} in {here} or on PYTHONPATH") from error
-    except AttributeError as error:
-        raise FedfuseError(f"{reference}: module {module} has no {name!r}") from error
-    if not callable(function):
-        raise FedfuseError(f"{reference} is a {type(function).__name__}: a function returning {SHAPES} is needed")
-    return function  # type: ignore[no-any-return]
 
 
 def _rows(reference: str, x: object, y: object) -> Rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-CHUNK = 512  # rows: 6 MB of CIFAR images as floats
+CHUNK = 4096  # rows: 12 MB of CIFAR images
 
 
 def channel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -21,15 +21,15 @@ def channel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _of_bytes(x: Tensor) -> tuple[Tensor, Tensor]:
-    # Whole numbers: a line of up to 258 squared bytes sums exactly in a float32, and lines do in a float64.
-    total, squares = torch.zeros(2, x.shape[1], dtype=torch.float64)
+    # A histogram is exact whatever the order of the sums, so the statistics have the same bits everywhere.
+    histogram = torch.zeros(x.shape[1], 256, dtype=torch.float64)
     for chunk in torch.split(x, CHUNK):
-        values = chunk.float()
-        total += values.sum(-1).double().movedim(1, 0).flatten(1).sum(1)
-        squares += values.square_().sum(-1).double().movedim(1, 0).flatten(1).sum(1)
-    count = x.numel() / x.shape[1]
-    mean = total / count
-    return mean / 255, (squares / count - mean**2) / 255**2
+        for channel in range(x.shape[1]):
+            histogram[channel] += torch.bincount(chunk[:, channel].reshape(-1), minlength=256)
+    values = torch.arange(256, dtype=torch.float64) / 255
+    share = histogram / histogram.sum(1, keepdim=True)
+    mean = (share * values).sum(1)
+    return mean, (share * (values - mean[:, None]) ** 2).sum(1)
 
 
 def _of_floats(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,13 +1,15 @@
-"""The worker process: `python -m fedfuse.engines.worker EXPERIMENT FOLDER`. Messages are lines of JSON.
+"""The worker process: `python -m fedfuse.engines.worker`. Messages are lines of JSON.
 
-It reads tasks from standard input and answers on what was its standard output when it began; what a user's
-code prints goes to standard error instead. It ends when its standard input does, so no worker outlives its run.
+First it is told which experiment to serve, and from which folder of data; then it is sent tasks. It answers on
+what was its standard output when it began; what a user's code prints goes to standard error instead. It ends
+when its standard input does, so no worker outlives its run.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from functools import lru_cache
 from pathlib import Path
@@ -54,25 +56,34 @@ def answer(message: dict[str, Any], algorithm: Algorithm, ctx: Context) -> dict[
     return {**reply, "answer": str(path)}
 
 
-def main(experiment_file: str, folder: str) -> None:
+def open_(message: dict[str, Any]) -> tuple[Algorithm, Context]:
+    """The experiment to serve, over the federation's memory-mapped arrays."""
+    _group.cache_clear()
+    experiment = load(message["experiment"])
+    torch.set_num_threads(experiment.run_.threads)
+    return experiment.algorithm.build(), experiment.context(Federation.open(Path(message["folder"])))
+
+
+def main() -> None:
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    try:
-        experiment = load(experiment_file)
-        torch.set_num_threads(experiment.run_.threads)
-        ctx = experiment.context(Federation.open(Path(folder)))
-        algorithm = experiment.algorithm.build()
-    except FedfuseError as error:
-        sys.exit(f"fedfuse worker: {error}")
-    _reply(replies, {"ready": True})
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run's to handle; it ends its workers
+    serving: tuple[Algorithm, Context] | None = None
     for line in sys.stdin.buffer:
-        _reply(replies, answer(json.loads(line), algorithm, ctx))
-
-
-def _reply(replies: Any, value: dict[str, Any]) -> None:
-    replies.write(json.dumps(value).encode() + b"\n")
-    replies.flush()
+        message = json.loads(line)
+        if "experiment" in message:
+            problem = None
+            try:
+                serving = open_(message)
+            except FedfuseError as error:
+                problem = str(error)
+            reply: dict[str, Any] = {"problem": problem}
+        else:
+            assert serving is not None
+            reply = answer(message, *serving)
+        replies.write(json.dumps(reply).encode() + b"\n")
+        replies.flush()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main()

@@ -9,6 +9,7 @@ round's model is written once however many clients start from it, and an early a
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
@@ -38,8 +39,9 @@ class Workers:
         self._window = count * AHEAD
         self._kept: dict[int, Path] = {}  # client -> file with what it keeps
         self._idle: SimpleQueue[_Worker] = SimpleQueue()
-        self._workers = [_Worker(experiment.resolve(), folder) for _ in range(count)]
+        self._workers = [_spare.pop() if _spare else _Worker() for _ in range(count)]
         for worker in self._workers:
+            worker.open(experiment.resolve(), folder)
             self._idle.put(worker)
         # A thread per worker does nothing but wait for its process to answer.
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="fedfuse-worker")
@@ -98,9 +100,8 @@ class Workers:
             self._keep(client, fresh)
 
     def close(self) -> None:
-        for worker in self._workers:
-            worker.stop()
         self._threads.shutdown()
+        _spare.extend(self._workers)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -138,58 +139,73 @@ class _Died(Exception):
 class _Worker:
     """A process that answers one message at a time. One that dies is replaced when it is next asked."""
 
-    def __init__(self, experiment: Path, folder: Path) -> None:
-        self._command = [sys.executable, "-m", "fedfuse.engines.worker", str(experiment), str(folder)]
-        self._stopped = False
+    def __init__(self) -> None:
+        self._opening: dict[str, Any] = {}
         self._start()
+
+    def open(self, experiment: Path, folder: Path) -> None:
+        """Serve this experiment from now on. The process is told when it is first asked, so that all start at once."""
+        self._opening = {"experiment": str(experiment), "folder": str(folder)}
+        self._opened = False
 
     def _start(self) -> None:
         # A worker must find what this process finds: the user's own modules among them.
         path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
-        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
-            self._command,
+            [sys.executable, "-m", "fedfuse.engines.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **threads, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": path},
         )
-        self._ready = False
+        self._opened = False
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        if self._process.poll() is not None and self._ready and not self._stopped:
+        """The answer to a task. Raises `_Died` when the process ends instead."""
+        if self._process.poll() is not None:
             self._start()
+        if not self._opened:
+            self._open()
+        return self._exchange(message)
+
+    def _open(self) -> None:
         try:
-            if not self._ready:
-                self._await_ready()
-            assert self._process.stdin is not None
+            problem = self._exchange(self._opening)["problem"]
+        except _Died as death:
+            raise FedfuseError(f"a worker process could not start: {death}") from None
+        if problem is not None:
+            raise FedfuseError(f"a worker process could not open the experiment: {problem}")
+        self._opened = True
+
+    def _exchange(self, message: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
+            line = self._process.stdout.readline()
         except BrokenPipeError:
-            raise _Died(self._end()) from None
-        return self._read()
-
-    def _await_ready(self) -> None:
-        try:
-            self._read()
-        except _Died as death:
-            raise FedfuseError(f"a worker process could not start ({death}); its own message is above") from None
-        self._ready = True
-
-    def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+            line = b""
         if not line.endswith(b"\n"):
-            raise _Died(self._end())
+            raise _Died(self._ending())
         reply: dict[str, Any] = json.loads(line)
         return reply
 
-    def _end(self) -> str:
+    def _ending(self) -> str:
         code = self._process.wait()
         if code == -signal.SIGKILL:
             return "killed (signal 9), perhaps for want of memory"
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     def stop(self) -> None:
-        self._stopped = True
         self._process.kill()
         self._process.wait()
+
+
+# Starting a process costs seconds (it imports torch), so workers serve the next run of this process as well.
+_spare: list[_Worker] = []
+
+
+@atexit.register
+def _stop_spare() -> None:
+    for worker in _spare:
+        worker.stop()

@@ -11,6 +11,7 @@ import torch
 from fedfuse import tree
 from fedfuse.algorithm import Facts
 from fedfuse.context import Context
+from fedfuse.fusion.batch_norm import recompute_batch_norm
 from fedfuse.types import FedfuseError, Groups, ServerState, Snapshot, Update
 
 Models = Mapping[str, Snapshot]
@@ -56,9 +57,8 @@ def recalibrated(snapshot: Snapshot, ctx: Context, batch_size: int = 256) -> Sna
     if pool is None:
         raise FedfuseError("buffers = 'recalibrate' measures batch-norm statistics on the pool: set data.pool")
     net = ctx.nets.load(snapshot)
-    batches = (pool.batch(rows) for rows in torch.arange(len(pool)).split(batch_size))
-    with torch.no_grad():
-        torch.optim.swa_utils.update_bn(batches, net)
+    layers = ctx.rng("recalibrate", ctx.round, snapshot.arch)
+    recompute_batch_norm(net, pool, torch.arange(len(pool)), batch_size, layers)
     return Snapshot.of(snapshot.arch, net)
 
 

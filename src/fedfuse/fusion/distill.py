@@ -1,4 +1,4 @@
-"""Distillers: a student learns the soft labels of the pool, in place. The loss is KL(labels || student), mean of a batch."""
+"""Distillers: a student learns the pool's soft labels, in place. The loss is KL(labels || student), mean of a batch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Literal, Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, update_bn
+from torch.optim.swa_utils import AveragedModel
 
 from fedfuse import rng
 from fedfuse.data.augment import augmentation
+from fedfuse.fusion.batch_norm import recompute_batch_norm
 from fedfuse.fusion.lecture import SoftLabels
 from fedfuse.fusion.table import Pool
 from fedfuse.types import FedfuseError
@@ -193,7 +194,8 @@ class SWA:
         _copy(average.module, net)
         recompute_batch_norm(net, pool, labels.rows, self.batch_size, draw("batch norm"))
         seen = () if validate is None else ((steps, validate(net)),)
-        return Distillation(steps, descent.losses(), f"all steps taken, {int(average.n_averaged)} models averaged", seen)
+        reason = f"all steps taken, {int(average.n_averaged)} models averaged"
+        return Distillation(steps, descent.losses(), reason, seen)
 
 
 class Descent:
@@ -248,7 +250,7 @@ class Descent:
             logits = logits / self.labels.temperature
         loss = F.cross_entropy(logits, probs.to(self._device))
         self.optimizer.zero_grad(set_to_none=True)
-        (loss * self._scale if self._scaled else loss).backward()
+        (loss * self._scale if self._scaled else loss).backward()  # type: ignore[no-untyped-call]
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self._parameters, self.clip)
         for group in self.optimizer.param_groups:
@@ -273,19 +275,10 @@ class Descent:
 
 @contextmanager
 def _training(net: nn.Module, layers: torch.Generator) -> Iterator[None]:
-    """Train mode with gradients, whatever the caller's; layers that draw for themselves (dropout) draw from `layers`."""
+    """Train mode with gradients, whatever the caller's; layers that draw for themselves (dropout) use `layers`."""
     with torch.enable_grad(), rng.ambient(layers):
         net.train()
         yield
-
-
-def recompute_batch_norm(net: nn.Module, pool: Pool, rows: Tensor, batch_size: int, layers: torch.Generator) -> None:
-    """Batch-norm statistics over the pool's `rows` (n,), as the mean over whole batches, each with the same weight."""
-    whole = max(1, len(rows) // batch_size)
-    device = next(net.parameters()).device
-    batches = (pool.batch(index) for index in rows.split(batch_size)[:whole])
-    with torch.no_grad(), rng.ambient(layers):
-        update_bn(batches, net, device=device)
 
 
 class _Best:

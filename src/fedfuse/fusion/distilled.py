@@ -17,13 +17,13 @@ from fedfuse.algorithm import Algorithm, Facts
 from fedfuse.context import Context
 from fedfuse.data.augment import augmentation
 from fedfuse.evaluate import evaluate
-from fedfuse.fusion.aggregate import Aggregate, Averaged, Models, WeightedMean
+from fedfuse.fusion.aggregate import Aggregate, Averaged, WeightedMean
 from fedfuse.fusion.distill import AdamCosine, Distiller, Validate
 from fedfuse.fusion.ensemble import Clients, Ensemble, Faculty, Teacher, received
 from fedfuse.fusion.lecture import Lecture, SoftLabels
 from fedfuse.fusion.probe import Probe
 from fedfuse.fusion.students import Admission, PerArchitecture, Students
-from fedfuse.fusion.table import NotFinite, Pool, reachable, views
+from fedfuse.fusion.table import NotFiniteError, Pool, reachable, views
 from fedfuse.fusion.target import MeanLogits, Target
 from fedfuse.types import FedfuseError, ServerState, Snapshot, Tensors, Update
 
@@ -139,14 +139,14 @@ class _Hall:
             else:
                 model = received(update)
                 self.probe.client(self.probe.look(self.ctx.nets.load(model, "teacher"), f"client {update.client}"))
-        except NotFinite as problem:
+        except NotFiniteError as problem:
             return str(problem)
         return None
 
     def teach(self, teacher: Teacher) -> None:
         try:
             self._teach(teacher, client=False)
-        except NotFinite as problem:
+        except NotFiniteError as problem:
             self.silent.append(str(problem))
 
     def _teach(self, teacher: Teacher, client: bool) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from fedfuse import rng
-from fedfuse.fusion.distill import AdamCosine, Distiller
+from fedfuse.fusion.distill import AdamCosine, Distiller, Validate
 from fedfuse.fusion.lecture import Lecture
 from fedfuse.fusion.table import TensorPool, evaluating, outputs, reachable
 from fedfuse.fusion.target import MeanLogits, Target, accepted
@@ -36,8 +36,8 @@ def fuse(
     pool: Tensor | Dataset[Any] | Iterable[Any],
     *,
     weights: Sequence[float] | None = None,
-    target: Target | None = None,
-    distiller: Distiller | None = None,
+    target: Target = MeanLogits(),  # noqa: B008  frozen
+    distiller: Distiller = AdamCosine(),  # noqa: B008
     validation: tuple[Tensor, Tensor] | None = None,
     seed: int = 0,
 ) -> Fused:
@@ -45,11 +45,9 @@ def fuse(
 
     teachers: from inputs to logits (B, C). Each is run once, in eval mode; a generator is read one at a time.
     pool: inputs (N, ...), a Dataset of x or (x, y), or an iterable of batches of them. Labels are not looked at.
-    weights: one per teacher; equal by default. target: `MeanLogits()` by default. distiller: `AdamCosine()`.
-    validation: (x, y), for early stopping. seed: all randomness comes from it.
+    weights: one per teacher; equal by default. validation: (x, y), for early stopping.
+    seed: all randomness comes from it. Nothing that is given is changed.
     """
-    target = MeanLogits() if target is None else target
-    distiller = AdamCosine() if distiller is None else distiller
     inputs = TensorPool(_inputs(pool))
     steps = distiller.plan(len(inputs))
     rows = reachable(len(inputs), steps, distiller.batch_size, rng.generator(seed, "pool"))
@@ -83,18 +81,24 @@ def _inputs(pool: Tensor | Dataset[Any] | Iterable[Any]) -> Tensor:
     """The pool as one tensor (N, ...)."""
     if isinstance(pool, Tensor):
         x = pool
-    elif isinstance(pool, Dataset) and isinstance(pool, Sized):
-        x = torch.stack([torch.as_tensor(_without_label(pool[i])) for i in range(len(pool))])
     else:
-        batches = [torch.as_tensor(_without_label(batch)) for batch in pool]
-        if not batches:
+        parts = [torch.as_tensor(_without_label(part)) for part in _parts(pool)]
+        if not parts:
             raise FedfuseError("the pool is empty: give unlabeled inputs to distil on")
-        x = torch.cat(batches)
+        x = torch.stack(parts) if isinstance(pool, Dataset) else torch.cat(parts)
     if x.dtype == torch.uint8:
         raise FedfuseError("the pool holds bytes: give it as the models take it, as normalised floats")
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         raise FedfuseError("the pool holds values that are not finite: clean it first")
     return x.detach()
+
+
+def _parts(pool: Dataset[Any] | Iterable[Any]) -> Iterable[Any]:
+    """The examples of a dataset, the batches of anything else."""
+    if isinstance(pool, Dataset) and isinstance(pool, Sized):
+        return (pool[i] for i in range(len(pool)))
+    assert isinstance(pool, Iterable)
+    return pool
 
 
 def _without_label(item: Any) -> Any:
@@ -107,7 +111,7 @@ def _same_width(model: nn.Module, pool: TensorPool, rows: Tensor, classes: int) 
         raise FedfuseError(f"the student gives logits for {width} classes, the teachers for {classes}")
 
 
-def _validate(validation: tuple[Tensor, Tensor] | None) -> Any:
+def _validate(validation: tuple[Tensor, Tensor] | None) -> Validate | None:
     if validation is None:
         return None
     x, y = validation

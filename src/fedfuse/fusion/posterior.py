@@ -207,7 +207,7 @@ class _Directions:
 
     def add(self, model: Snapshot, weight: float = 1.0, rng: torch.Generator | None = None) -> None:
         self._fitted = None
-        steps = tree.map_trees(lambda t, b: t.double() - b.double(), model.params, self._base.params)
+        steps = tree.subtract(model.params, self._base.params)
         norms = {name: step.norm() for name, step in steps.items()}
         directions = {name: step / norm if (norm := norms[name]) > 0 else step for name, step in steps.items()}
         self._norms.add(norms, 1.0)
@@ -218,8 +218,8 @@ class _Directions:
         least = math.sqrt(self._floor)
         mean, std = {}, {}
         for name, base in self._base.params.items():
-            mean[name] = (base.double() + norms[name] * direction.mean.params[name]).to(base.dtype)
-            std[name] = (direction.std[name].clamp(min=least) * norms[name] * self._scale).to(base.dtype)
+            mean[name] = base + norms[name] * direction.mean.params[name]
+            std[name] = direction.std[name].clamp(min=least) * norms[name] * self._scale
         return Gaussian(Snapshot(self._base.arch, mean, direction.mean.buffers), std)
 
     def draw(self, number: int, rng: torch.Generator) -> Snapshot:
@@ -242,7 +242,7 @@ def _weighted(models: Iterable[Snapshot], weights: Sequence[float] | None) -> It
 def _gammas(alpha: float, count: int, rng: torch.Generator) -> list[float]:
     with randomness.ambient(rng):
         shape = torch.full((count,), alpha, dtype=torch.float64)
-        draws: list[float] = torch.distributions.Gamma(shape, 1.0).sample().tolist()  # type: ignore[no-untyped-call]
+        draws: list[float] = torch.distributions.Gamma(shape, 1.0).sample().tolist()
     return draws
 
 

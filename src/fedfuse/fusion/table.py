@@ -46,10 +46,11 @@ def views(
     pool: Pool, rows: Tensor, change: Callable[[Tensor, torch.Generator], Tensor], count: int, rng: torch.Generator
 ) -> TensorPool:
     """`count` augmented copies of the pool's `rows` (n,), drawn once, so that teachers and students see the same."""
-    return TensorPool(torch.cat([change(pool.batch(index), rng) for _ in range(count) for index in rows.split(512)]))
+    batches = [index for _ in range(count) for index in torch.split(rows, 512)]
+    return TensorPool(torch.cat([change(pool.batch(index), rng) for index in batches]))
 
 
-class NotFinite(FedfuseError):
+class NotFiniteError(FedfuseError):
     """A teacher's outputs hold infinities or NaN."""
 
 
@@ -75,12 +76,12 @@ def outputs(net: nn.Module, pool: Pool, rows: Tensor, name: str, batch_size: int
     first = next(net.parameters(), None)
     device = torch.device("cpu") if first is None else first.device
     with torch.no_grad(), evaluating(net):
-        parts = [net(pool.batch(index).to(device)).to("cpu", torch.float32) for index in rows.split(batch_size)]
+        parts = [net(pool.batch(index).to(device)).to("cpu", torch.float32) for index in torch.split(rows, batch_size)]
     logits = torch.cat(parts)
     if logits.dim() != 2:
         raise FedfuseError(f"{name} gives outputs of shape {tuple(logits.shape)}: a teacher gives logits (B, C)")
     if not bool(torch.isfinite(logits).all()):
-        raise NotFinite(f"{name} gives outputs that are not finite: leave it out, or train it with a lower rate")
+        raise NotFiniteError(f"{name} gives outputs that are not finite: leave it out, or train it with a lower rate")
     return logits
 
 
@@ -115,7 +116,7 @@ class Table:
         step = max(1, BLOCK // max(1, self.teachers * self.classes))
         if not self.spilled:
             whole = torch.stack(self._kept)
-            yield from (block.float() for block in whole.split(step, dim=1))
+            yield from (block.float() for block in torch.split(whole, step, dim=1))
             return
         self._file.flush()
         shape = (self.teachers, self.rows, self.classes)

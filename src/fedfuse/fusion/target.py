@@ -56,7 +56,7 @@ def stacked(target: Target, logits: Tensor, weights: Tensor | None) -> Tensor:
 
 def entropy(probs: Tensor) -> Tensor:
     """(N, C) -> (N,), in nats."""
-    return torch.special.entr(probs).sum(1)
+    return -torch.xlogy(probs, probs).sum(1)
 
 
 def accepted(weight: float) -> float:

@@ -1,7 +1,7 @@
 """What happens at a client: terms of the loss, training, settings."""
 
-from fedfuse.local_settings import LocalSettings
 from fedfuse.local.terms import CrossEntropy, Local, Proximal, Term
 from fedfuse.local.training import Training
+from fedfuse.local_settings import LocalSettings
 
 __all__ = ["CrossEntropy", "Local", "LocalSettings", "Proximal", "Term", "Training"]

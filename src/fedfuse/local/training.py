@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from fedfuse import rng
 from fedfuse.context import Context
 from fedfuse.data.augment import augmentation
-from fedfuse.local_settings import LocalSettings
 from fedfuse.local.terms import CrossEntropy, Local, Term
+from fedfuse.local_settings import LocalSettings
 from fedfuse.types import FedfuseError, Groups, Snapshot, Task, Update
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from fedfuse import named
 from fedfuse.models.classifier import Shape
 from fedfuse.types import FedfuseError
 
@@ -54,7 +53,7 @@ def hugging_face(source: str, classes: int) -> nn.Module:
 
 def own(name: str, classes: int, shape: Shape) -> nn.Module:
     """What the factory at `package.module:factory` makes."""
-    factory = _factory(name)
+    factory = named.imported(name, "architecture")
     try:
         net = factory(classes=classes, shape=shape)
     except Exception as error:  # whatever a user's code raises, the reader should know which code
@@ -76,18 +75,3 @@ def _transformers(source: str) -> Any:
 
 def _has_weights(folder: Path) -> bool:
     return any(any(folder.glob(pattern)) for pattern in ("*.safetensors", "*.bin"))
-
-
-def _factory(name: str) -> Callable[..., object]:
-    module, _, attribute = name.partition(":")
-    try:
-        factory = attrgetter(attribute)(importlib.import_module(module))
-    except Exception as error:  # a module may raise anything while it is imported
-        raise FedfuseError(
-            f"{name} cannot be imported ({type(error).__name__}: {error}). Is {module!r} installed or on PYTHONPATH,"
-            f" and does it define {attribute!r}?"
-        ) from error
-    if not callable(factory):
-        raise FedfuseError(f"{name} is a {type(factory).__name__}: name a function (classes, shape) -> torch.nn.Module")
-    found: Callable[..., object] = factory
-    return found

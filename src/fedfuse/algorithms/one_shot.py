@@ -1,0 +1,47 @@
+"""One-shot federated learning. Guha, Talwalkar, Smith: One-Shot Federated Learning. 2019. arXiv:1902.11175; and the
+baseline 1-Ensemble of Chen, Chao: FedBE. ICLR 2021. arXiv:2009.01974, section 5.1.
+
+A single round: the clients train for long (FedBE: 200 epochs), and their models predict together. The ensemble is
+measured on the whole test set (`ensemble` in the round's facts); the model is the student that is distilled from it,
+from the clients' average on, as in v-Distillation.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fedfuse.algorithm import Algorithm, Facts, Fuse
+from fedfuse.algorithms.v_distillation import v_distillation
+from fedfuse.context import Context
+from fedfuse.types import FedfuseError, ServerState, Update
+
+WHOLE = 10**9  # more test examples than there are
+
+
+@dataclass(frozen=True)
+class OneRound:
+    """Refuses to be run for more than one round, before any client is asked."""
+
+    fuse: Fuse
+
+    def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]:
+        if ctx.rounds != 1:
+            raise FedfuseError(f"one-shot has one round, but rounds = {ctx.rounds}: set run.rounds = 1")
+        return self.fuse(server, updates, ctx)
+
+
+def one_shot(
+    *,
+    over: Algorithm | None = None,
+    sharpen: float = 2.0,
+    lr: float = 1e-3,
+    epochs: int = 20,
+    batch_size: int = 128,
+    momentum: float = 0.9,
+    augment: str = "crop:2+flip",
+) -> Algorithm:
+    """One round of long local training; the ensemble of the clients is measured, and distilled into one model."""
+    distilled = v_distillation(
+        over=over, sharpen=sharpen, lr=lr, epochs=epochs, batch_size=batch_size, momentum=momentum, augment=augment,
+        probe=WHOLE,
+    )  # fmt: skip
+    return Algorithm("one-shot", brief=distilled.brief, local=distilled.local, fuse=OneRound(distilled.fuse))

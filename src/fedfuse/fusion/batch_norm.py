@@ -1,0 +1,23 @@
+"""Batch-norm statistics, measured afresh."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import update_bn
+
+from fedfuse import rng
+from fedfuse.fusion.table import Pool
+
+
+def recompute_batch_norm(net: nn.Module, pool: Pool, rows: Tensor, batch_size: int, layers: torch.Generator) -> None:
+    """Measure them on the pool's `rows` (n,), in place, as the mean over batches that all weigh the same.
+
+    Only whole batches count, unless there is none: a small last batch would weigh too much, and batch norm cannot
+    take a batch of one. Layers that draw for themselves use `layers`.
+    """
+    whole = max(1, len(rows) // batch_size)
+    device = next(net.parameters()).device
+    batches = (pool.batch(index) for index in torch.split(rows, batch_size)[:whole])
+    with torch.no_grad(), rng.ambient(layers):
+        update_bn(batches, net, device=device)

@@ -1,0 +1,1 @@
+"""A package, so that worker processes can import `tests.doubles` by name."""

@@ -1,0 +1,110 @@
+"""The command line as a user has it: a process of its own, its exit code, what it printed, what it left."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from fedfuse import cli as program
+
+ROOT = Path(__file__).parent.parent
+ENOUGH = 300  # seconds after which a command is stuck, on however busy a machine
+
+# Seconds of work that still have every stage: 5 clients, 3 of them in each of 4 rounds.
+SMALL = (
+    "run", "digits", "-r", "4", "--set", "partition.clients=5", "--set", "run.fraction=0.6",
+    "--set", "local.epochs=2", "--set", "models.clients=mlp:16:bn",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Said:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out + self.err
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """`cli("run", "digits")` in a process of its own; `cli.here(...)` in this one, where no import is paid for."""
+
+    def __call__(
+        self, *arguments: str | Path, env: Mapping[str, str] | None = None, before: Callable[[], None] | None = None
+    ) -> Said:
+        done = subprocess.run(
+            _command(arguments),
+            capture_output=True,
+            text=True,
+            timeout=ENOUGH,
+            env=_environment(env),
+            preexec_fn=before,
+        )
+        return Said(done.returncode, done.stdout, done.stderr)
+
+    @contextmanager
+    def started(self, *arguments: str | Path, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+        """The running process, head of a group of its own. It does not outlive the block; what it started may."""
+        process = subprocess.Popen(
+            _command(arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=_environment(env),
+            start_new_session=True,
+        )
+        try:
+            with process:
+                yield process
+                process.kill()
+        finally:
+            process.kill()
+
+    def here(self, *arguments: str | Path) -> Said:
+        """`main` itself, in this process. What would be a traceback for a user is raised here."""
+        out, err, code = io.StringIO(), io.StringIO(), 0
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            mock.patch.object(sys, "argv", ["fedfuse", *map(str, arguments)]),
+        ):
+            try:
+                program.main()
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        return Said(code, out.getvalue(), err.getvalue())
+
+
+def _command(arguments: tuple[str | Path, ...]) -> list[str]:
+    return [str(Path(sys.executable).parent / "fedfuse"), *map(str, arguments)]
+
+
+def _environment(more: Mapping[str, str] | None) -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "COLUMNS": "200", **(more or {})}
+
+
+def models_of(run: Path) -> dict[str, str]:
+    """The SHA-256 of each model file of a run directory."""
+    files = sorted((run / "models").glob("*.safetensors"))
+    assert files, f"{run} has no models"
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def rounds_of(run: Path) -> list[dict[str, Any]]:
+    """What is on record, without the times: those may differ."""
+    records = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]

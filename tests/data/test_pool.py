@@ -1,0 +1,87 @@
+import pytest
+import torch
+from small_data import pictures, write_parquet
+
+from fedfuse import rng
+from fedfuse.data.pool import POOLS, fit
+from fedfuse.data.shelf import Shelf
+from fedfuse.data.source import Source
+from fedfuse.data.sources import load
+from fedfuse.types import FedfuseError
+
+
+@pytest.fixture(scope="module")
+def digits() -> Source:
+    return load("digits")
+
+
+def test_split_takes_out_what_it_pools(digits: Source, shelf: Shelf) -> None:
+    got = POOLS["split"](digits.train, rng.generator(0, "pool"), shelf, size=0.1)
+    assert got.rest is not None
+    assert (len(got.pool), len(got.rest)) == (144, 1437 - 144)
+    assert not got.pool.y.any()
+    both = torch.cat((got.pool.x, digits.train.x[got.rest])).flatten(1)
+    assert torch.equal(both.long().sum(0), digits.train.x.flatten(1).long().sum(0))
+    assert torch.equal(got.pool.mean, digits.train.mean)
+    assert len(POOLS["split"](digits.train, rng.generator(0, "pool"), shelf, size=7).pool) == 7
+    with pytest.raises(FedfuseError, match="asks for 5000 of 1437"):
+        POOLS["split"](digits.train, rng.generator(0, "pool"), shelf, size=5000)
+
+
+def test_source_is_resized_and_has_its_own_statistics(digits: Source, shelf: Shelf) -> None:
+    arguments = {"examples": 60, "classes": 3, "shape": [3, 16, 16]}
+    got = POOLS["source"](digits.train, rng.generator(0, "pool"), shelf, name="synthetic", size=20, arguments=arguments)
+    assert got.rest is None
+    assert got.pool.x.shape == (20, 1, 8, 8)
+    assert got.pool.classes == 10
+    normalised = got.pool.batch(torch.arange(20))
+    assert normalised.mean().item() == pytest.approx(0, abs=1e-4)
+    assert normalised.std(correction=0).item() == pytest.approx(1, abs=1e-4)
+
+
+def test_source_by_classes(digits: Source, shelf: Shelf) -> None:
+    assert shelf.data_dir is not None
+    images = pictures(10, size=8)
+    images[::2] = 10  # the cats
+    write_parquet(shelf.data_dir / "pets" / "train.parquet", images)
+    for chosen in ({"classes": ("cat",)}, {"without": (1,)}):
+        got = POOLS["source"](
+            digits.train, rng.generator(0, "pool"), shelf, name="pets", arguments={"holdout": 2}, **chosen
+        )
+        assert len(got.pool) == 4
+        assert (got.pool.x == 10).all()
+    with pytest.raises(FedfuseError, match="pool pets has no class 'cow': it has cat, dog"):
+        POOLS["source"](digits.train, rng.generator(0, "pool"), shelf, name="pets", classes=("cow",))
+
+
+def test_fit_by_hand(digits: Source) -> None:
+    like = load("synthetic", arguments={"examples": 2, "classes": 2, "shape": [1, 1, 1]}).train
+    colour = torch.tensor([[[[100]], [[200]], [[50]]]], dtype=torch.uint8)
+    # 0.299 x 100 + 0.587 x 200 + 0.114 x 50 = 153
+    assert fit(colour, torch.tensor([0]), like, "pool").item() == 153
+    square = torch.tensor([[[[10, 20], [30, 40]]]], dtype=torch.uint8)
+    assert fit(square, torch.tensor([0]), like, "pool").item() == 25  # antialiased: the mean, not a corner
+    three = load("synthetic", arguments={"examples": 2, "classes": 2, "shape": [3, 2, 2]}).train
+    assert torch.equal(fit(square, torch.tensor([0, 0]), three, "pool"), square.expand(2, 3, 2, 2))
+
+
+def test_fit_refuses_what_is_no_image(digits: Source, shelf: Shelf) -> None:
+    with pytest.raises(FedfuseError, match=r"pool swiss-roll: .* only images can be made to fit"):
+        POOLS["source"](digits.train, rng.generator(0, "pool"), shelf, name="swiss-roll")
+
+
+def test_noise(digits: Source, shelf: Shelf) -> None:
+    got = POOLS["noise"](digits.train, rng.generator(0, "pool"), shelf, size=500)
+    assert got.pool.x.shape == (500, 1, 8, 8)
+    assert got.pool.x.float().mean().item() == pytest.approx(127.5, abs=2)
+    assert got.pool.mean.item() == pytest.approx(0.5, abs=0.01)
+
+
+def test_noise_for_features_fills_their_box(shelf: Shelf) -> None:
+    train = load("swiss-roll", arguments={"examples": 300}).train
+    got = POOLS["noise"](train, rng.generator(0, "pool"), shelf, size=2000).pool
+    low, high = train.x.amin(0), train.x.amax(0)
+    assert (got.x >= low).all()
+    assert (got.x <= high).all()
+    torch.testing.assert_close(got.x.mean(0), (low + high) / 2, atol=1.0, rtol=0)
+    assert torch.equal(got.mean, train.mean)

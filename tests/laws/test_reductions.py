@@ -1,0 +1,34 @@
+"""FedProx(0) = FedAvg = FedAvgM(0): bit for bit, over three rounds, through the round itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedfuse.algorithm import Algorithm
+from fedfuse.algorithms import fedavg, fedavgm, fedprox
+from fedfuse.engines import InProcess
+from fedfuse.round import run_round
+from fedfuse.vet import Vetting
+from tests.doubles import DROPPING, NORMED, all_bits, context, initial
+
+
+def three_rounds(algorithm: Algorithm, arch: str) -> list[object]:
+    """The models and scores after each of three rounds, with another cohort in each."""
+    ctx = context((arch,) * 4, epochs=2, momentum=0.5)
+    server, engine, seen = initial(ctx), InProcess(), []
+    for number, cohort in enumerate(([0, 2, 3], [1, 2], [0, 1, 3]), 1):
+        server, done = run_round(algorithm, server, engine, cohort, Vetting(), ctx.at(number))
+        seen.append((all_bits(server.models), done.test_accuracy, done.test_loss, done.params_up))
+    return seen
+
+
+@pytest.mark.parametrize("arch", ["mlp:8", NORMED, DROPPING])
+@pytest.mark.parametrize("reduced", [fedprox(mu=0.0), fedavgm(beta=0.0)], ids=lambda a: a.name)
+def test_a_coefficient_of_zero_is_fedavg(reduced: Algorithm, arch: str) -> None:
+    assert three_rounds(reduced, arch) == three_rounds(fedavg(), arch)
+
+
+@pytest.mark.parametrize("other", [fedprox(mu=0.1), fedavgm(beta=0.5)], ids=lambda a: a.name)
+def test_a_coefficient_above_zero_is_not(other: Algorithm) -> None:
+    # Without this the reduction could hold because the coefficient is never looked at.
+    assert three_rounds(other, "mlp:8")[-1] != three_rounds(fedavg(), "mlp:8")[-1]
