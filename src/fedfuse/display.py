@@ -67,7 +67,7 @@ class Lines(Silent):
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.rounds, self.left, self.started = 0, 0, perf_counter()
+        self.rounds, self.done, self.left, self.started = 0, 0, 0, perf_counter()
         self._announced: set[str] = set()
 
     def preparing(self, what: str, fraction: float) -> None:
@@ -76,16 +76,15 @@ class Lines(Silent):
             self._line(what)
 
     def begin(self, title: str, rounds: int, history: Sequence[RoundRecord]) -> None:
-        self.rounds, self.left, self.started = rounds, rounds - len(history), perf_counter()
+        self.rounds, self.done, self.left = rounds, 0, rounds - len(history)
+        self.started = perf_counter()
         self._line(f"{title} · {rounds} rounds" + (f" · {len(history)} done before" if history else ""))
 
     def round_ends(self, record: RoundRecord) -> None:
         for problem in problems(record):
             self.warn(problem)
-        self.left -= 1
-        done = self.rounds - self.left
-        elapsed = perf_counter() - self.started
-        remaining = elapsed / max(1, done) * self.left
+        self.done, self.left = self.done + 1, self.left - 1
+        remaining = (perf_counter() - self.started) / self.done * self.left
         self._line(
             f"round {record.round:>{len(str(self.rounds))}}/{self.rounds}  accuracy {record.test_accuracy:.4f}  "
             f"loss {record.test_loss:.4f}  clients {len(record.cohort) - len(record.rejected)}/{len(record.cohort)}  "
@@ -153,7 +152,7 @@ class Live(Silent):
         self._bars.update(self._rounds, advance=1, accuracy=record.test_accuracy)
 
     def warn(self, message: str) -> None:
-        self.console.print(f"[yellow]warning[/] {message}", highlight=False)
+        self.console.print(Text("warning ", style="yellow").append(message, style="default"), highlight=False)
 
     def end(self, path: Path, history: Sequence[RoundRecord]) -> None:
         self._bars.update(self._clients, visible=False)

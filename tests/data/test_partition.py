@@ -113,14 +113,14 @@ def released_draw(y: np.ndarray, members: int, alpha: float, draw: np.random.Ran
 
 
 def test_recut_has_the_label_entropy_of_the_released_code() -> None:
-    data, seeds = labelled(4000, 10), 30
+    data, seeds = labelled(2000, 10), 80
     ours = [
         label_entropy(label_counts(data.y, SCHEMES["dirichlet-recut"](data, 20, rng.generator(s, "x")), 10)).mean()
         for s in range(seeds)
     ]
     draw = np.random.RandomState(0)
     before, after = [], []
-    half = np.arange(2000) % 10
+    half = np.arange(1000) % 10
     for _ in range(seeds // 2):
         shares = [torch.tensor(part) for _ in range(2) for part in released_draw(half, 10, 0.1, draw)]
         chunks = torch.cat(shares).tensor_split(20)
@@ -128,9 +128,10 @@ def test_recut_has_the_label_entropy_of_the_released_code() -> None:
         before.append(label_entropy(label_counts(y, shares, 10)).mean())
         after.append(label_entropy(label_counts(y, chunks, 10)).mean())
     mean, shared, cut = (torch.stack(values).mean().item() for values in (ours, before, after))
-    assert mean == pytest.approx(cut, abs=0.06)
-    assert mean == pytest.approx(0.98, abs=0.05)
-    assert shared == pytest.approx(0.85, abs=0.05)  # so the second cut is what mixes
+    # In nats. Over 400 seeds: 0.85 as drawn, 1.00 after the second cut, both here and there (standard error 0.004).
+    assert shared == pytest.approx(0.85, abs=0.04)
+    assert cut == pytest.approx(1.0, abs=0.04)
+    assert mean == pytest.approx(1.0, abs=0.03)
 
 
 def test_shards_hold_few_classes() -> None:
@@ -161,9 +162,7 @@ def test_step_by_fraction_is_the_swiss_roll_of_figure_1() -> None:
 
 
 def test_step_that_cannot_be() -> None:
-    with pytest.raises(
-        FedfuseError, match=r"3 clients with 2 major classes each cannot hold 10 classes.* from 4 to 10"
-    ):
+    with pytest.raises(FedfuseError, match=r"3 clients with 2 major classes each cannot hold 10 .* from 4 to 10"):
         SCHEMES["step"](labelled(1000, 10), 3, rng.generator(0, "x"))
     with pytest.raises(FedfuseError, match=r"class 0 has 100 examples.*lower minor"):
         SCHEMES["step"](labelled(1000, 10), 20, rng.generator(0, "x"))

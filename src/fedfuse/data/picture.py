@@ -57,6 +57,7 @@ def _figure(panels: Mapping[str, Tensor], labels: tuple[str, ...], title: str, b
     """The figure, its axes and the distance between two dots in points."""
     try:
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError as error:
         raise FedfuseError('pictures need matplotlib: pip install "fedfuse[plots]"') from error
     clients = max(len(counts) for counts in panels.values())
@@ -64,8 +65,8 @@ def _figure(panels: Mapping[str, Tensor], labels: tuple[str, ...], title: str, b
     inch = min(0.34, 13 / clients / len(panels), 9 / clients, 9 / len(labels))
     width = (max(2.2, inch * clients) + 0.2) * len(panels) + 1.1
     height = max(1.6, inch * len(labels)) + 1.1
-    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
-    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
+    figure = Figure(figsize=(width, height), layout=layout, facecolor="white")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     if title:
         wrapped = textwrap.fill(title, int(width * 72 / (0.62 * 11)))  # a bold letter is about 0.62 of its height wide
