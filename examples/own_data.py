@@ -1,4 +1,4 @@
-"""Your own data: a function that returns ((x_train, y_train), (x_test, y_test)). Its arguments are settings in the file.
+"""Your own data: a function that returns ((x_train, y_train), (x_test, y_test)); its arguments are settings.
 
 From the project's folder: `fedfuse run examples/own_data.toml`.
 """

@@ -20,7 +20,7 @@ from tests.doubles import NORMED, bits, context, initial, snapshot
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
 
-names = st.text(st.characters(exclude_categories=("Cs",)), max_size=12).filter(lambda s: ":" not in s)
+names = st.text(st.characters(exclude_categories=("Cs",)), max_size=12).filter(lambda s: "::" not in s and s[-1:] != ":")
 shapes = st.lists(st.integers(0, 3), max_size=3).map(tuple)
 
 
@@ -71,7 +71,7 @@ def test_tensors_that_share_memory_and_views_are_written_whole() -> None:
     assert {n: t.tolist() for n, t in read.items()} == {n: t.tolist() for n, t in group.items()}
 
 
-@pytest.mark.parametrize(("group", "name"), [("a::b", "x"), ("a", "x::y"), ("a:", "x"), ("a", ":x")])
+@pytest.mark.parametrize(("group", "name"), [("a::b", "x"), ("a", "x::y"), ("a:", "x")])
 def test_names_that_could_not_be_told_apart_again_are_refused(group: str, name: str) -> None:
     with pytest.raises(FedfuseError, match="must not contain"):
         codec.encode({group: {name: torch.zeros(1)}}, {})
@@ -218,7 +218,7 @@ def test_an_architecture_whose_name_holds_colons_and_slashes_comes_back() -> Non
 def test_nothing_in_the_package_unpickles() -> None:
     # A pickle that is read runs what it says: none is, from anywhere.
     forbidden = re.compile(
-        r"^\s*(import|from)\s+(pickle|cloudpickle|dill|joblib|shelve)\b|torch\.(load|save)\(|allow_pickle=True", re.M
+        r"^\s*(import|from)\s+(pickle|cloudpickle|dill|joblib|shelve)\b|(?<!safetensors\.)torch\.(load|save)\(|allow_pickle=True", re.M
     )
     sources = sorted(Path(fedfuse.__file__).parent.rglob("*.py"))
     assert len(sources) > 30

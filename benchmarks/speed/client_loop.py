@@ -27,7 +27,7 @@ BATCH = 64
 
 def experiment(arch: str, batches: int) -> fedfuse.Experiment:
     return fedfuse.Experiment(
-        data={"source": "synthetic", "examples": BATCH * batches * 5 // 4, "shape": (3, 32, 32), "validation": 0.0},
+        data={"source": "synthetic", "examples": BATCH * batches, "shape": (3, 32, 32), "validation": 0.0},
         partition={"clients": 1},
         models=arch,
         local={"epochs": 1, "batch_size": BATCH, "lr": 0.1},
@@ -53,7 +53,7 @@ def bare(ctx: Context, arch: str) -> float:
     start = perf_counter()
     for i in range(0, len(order), BATCH):
         index = order[i : i + BATCH]
-        images = x[index].to(torch.float32, memory_format=torch.channels_last).mul_(scale).add_(shift)
+        images = x.index_select(0, index).to(torch.float32, memory_format=torch.channels_last).mul_(scale).add_(shift)
         loss = F.cross_entropy(net(images), y[index])
         optimizer.zero_grad(set_to_none=True)
         loss.backward()

@@ -30,7 +30,7 @@ from fedfuse.types import Failure, Task
 def experiment(arch: str, clients: int, examples: int) -> fedfuse.Experiment:
     shape = (1, 8, 8) if arch.startswith("mlp") else (3, 32, 32)
     return fedfuse.Experiment(
-        data={"source": "synthetic", "examples": clients * examples * 5 // 4, "shape": shape, "validation": 0.0},
+        data={"source": "synthetic", "examples": clients * examples, "shape": shape, "validation": 0.0},
         partition={"clients": clients},
         models=arch,
         local={"epochs": 1 if len(shape) == 3 and shape[0] == 3 else 20, "batch_size": 64, "lr": 0.1},

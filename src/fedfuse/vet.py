@@ -112,7 +112,7 @@ class Vetted:
         self.bytes_up += sum(tree.nbytes(g) for g in groups)
         if update.client not in self.cohort:
             raise _Refused("was not asked in this round")
-        if update.client in self.accepted:
+        if update.client in self.accepted or update.client in self.rejected:
             raise _Refused("sent a second update in one round")
         self.rules.check(update, self.server, self.ctx)
         self.accepted.add(update.client)

@@ -27,7 +27,7 @@ def remembered(shelf: Shelf, name: str, key: Mapping[str, Any], build: Callable[
     try:
         _write(folder, source)
     except OSError as error:
-        warnings.warn(f"{source!r:.40}... is not kept: {folder} cannot be written ({error})", stacklevel=2)
+        warnings.warn(f"{name} is not kept for the next time: {folder} cannot be written ({error})", stacklevel=2)
         return source
     return _open(folder)
 
