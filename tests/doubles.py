@@ -5,6 +5,7 @@ What a worker process or the command line needs is named from here as `tests.dou
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import sys
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfuse.algorithm import Algorithm
-from fedfuse.algorithms import fedavg
+from fedfuse.algorithms import ALGORITHMS, fedavg
 from fedfuse.context import Context, Nets
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
@@ -90,6 +91,24 @@ def update(client: int, examples: int, model: Snapshot | None) -> Update:
 def trained(ctx: Context, server: ServerState, algorithm: Algorithm, clients: Iterable[int]) -> list[Update]:
     """What these clients answer."""
     return [algorithm.local(algorithm.brief(server, client, ctx), {}, ctx) for client in clients]
+
+
+# Every algorithm by its name.
+
+# A paper's defaults are made for hours of work: what an algorithm has of these is cut to a fraction of a second.
+BRIEF: Mapping[str, object] = {
+    "steps": 8, "epochs": 2, "batch_size": 32, "cycle": 2, "swa_start": 1, "samples": 2, "every": 4, "patience": 8,
+    "probe": 20, "augment": "none",
+}  # fmt: skip
+
+
+def brief_settings(name: str) -> dict[str, object]:
+    parameters = inspect.signature(ALGORITHMS[name]).parameters
+    return {key: value for key, value in BRIEF.items() if key in parameters}
+
+
+def brief(name: str, **settings: object) -> Algorithm:
+    return ALGORITHMS[name](**brief_settings(name), **settings)
 
 
 # Copies and comparisons, bit for bit.
@@ -211,8 +230,24 @@ def remembering() -> Algorithm:
 
 
 @dataclass(frozen=True)
+class Hoarding:
+    """A client that keeps 20 kB: the checkpoint grows with every client that was ever asked."""
+
+    train: Training = field(default_factory=Training)
+
+    def __call__(self, task: Task, memory: Groups, ctx: Context) -> Update:
+        return replace(
+            self.train(task, memory, ctx), memory={"own": {"hoard": torch.full((5000,), float(task.client))}}
+        )
+
+
+def hoarding() -> Algorithm:
+    return replace(fedavg(), name="hoarding", local=Hoarding())
+
+
+@dataclass(frozen=True)
 class Lingering:
-    """Client 0 says where it runs, then works for a minute in small pieces, as training does."""
+    """Says where it runs, then works for a minute in small pieces, as training does."""
 
     train: Training = field(default_factory=Training)
 

@@ -20,7 +20,9 @@ from tests.doubles import NORMED, bits, context, initial, snapshot
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
 
-names = st.text(st.characters(exclude_categories=("Cs",)), max_size=12).filter(lambda s: "::" not in s and s[-1:] != ":")
+names = st.text(st.characters(exclude_categories=("Cs",)), max_size=12).filter(
+    lambda s: "::" not in s and s[-1:] != ":"
+)
 shapes = st.lists(st.integers(0, 3), max_size=3).map(tuple)
 
 
@@ -218,7 +220,8 @@ def test_an_architecture_whose_name_holds_colons_and_slashes_comes_back() -> Non
 def test_nothing_in_the_package_unpickles() -> None:
     # A pickle that is read runs what it says: none is, from anywhere.
     forbidden = re.compile(
-        r"^\s*(import|from)\s+(pickle|cloudpickle|dill|joblib|shelve)\b|(?<!safetensors\.)torch\.(load|save)\(|allow_pickle=True", re.M
+        r"^\s*(import|from)\s+(pickle|cloudpickle|dill|joblib|shelve)\b|(?<!safetensors\.)torch\.(load|save)\(|allow_pickle=True",
+        re.M,
     )
     sources = sorted(Path(fedfuse.__file__).parent.rglob("*.py"))
     assert len(sources) > 30

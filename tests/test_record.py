@@ -35,8 +35,8 @@ def a_record(round: int = 1, loss: float = 0.25) -> RoundRecord:
 def test_the_line_has_the_keys_that_are_promised() -> None:
     fields = json.loads(a_record().line())
     promised = {
-        "round", "cohort", "test_accuracy", "test_loss", "params_up", "params_down", "bytes_up", "bytes_down", "seconds",
-        "rejected",
+        "round", "cohort", "test_accuracy", "test_loss", "params_up", "params_down", "bytes_up", "bytes_down",
+        "seconds", "rejected",
     }  # fmt: skip
     assert promised <= fields.keys()
     assert "\n" not in a_record().line()

@@ -16,7 +16,7 @@ from fedfuse import tables
 from fedfuse.compare import compare as run_comparison
 from fedfuse.config import AlgorithmSection
 from fedfuse.display import Display, Lines, Live
-from fedfuse.experiment import load
+from fedfuse.experiment import algorithm_settings, load
 from fedfuse.explain import explain
 from fedfuse.types import FedfuseError
 
@@ -45,20 +45,17 @@ Rounds = Annotated[int | None, typer.Option("--rounds", "-r", help="Number of ro
 WorkerCount = Annotated[int | None, typer.Option("--workers", help="Worker processes; 0 is one per core.")]
 
 
-def _settings(pairs: list[str] | None, **options: Any) -> dict[str, Any]:
-    """Dotted keys from `--set` and from the options that have a name of their own; the latter come last."""
+def _settings(pairs: list[str] | None, algorithm: str | None = None, **options: Any) -> dict[str, Any]:
+    """Dotted keys: the algorithm first, for `--set` may set its settings; options with a name of their own last."""
     settings: dict[str, Any] = {}
     for pair in pairs or []:
         key, equals, text = pair.partition("=")
         if not equals:
             raise FedfuseError(f"--set {pair}: write KEY=VALUE, as in --set local.lr=0.05")
         settings[key.strip()] = _value(text.strip())
+    chosen = {} if algorithm is None else algorithm_settings(algorithm)
     named = {key.replace("__", "."): value for key, value in options.items() if value is not None}
-    return (
-        {**settings, **named}
-        if "algorithm.name" not in named
-        else {"algorithm.name": named.pop("algorithm.name"), **settings, **named}
-    )
+    return {**chosen, **settings, **named}
 
 
 def _value(text: str) -> Any:
@@ -83,7 +80,9 @@ def _display() -> AbstractContextManager[Display]:
 @app.command(epilog="Example: `fedfuse run digits -a fedprox -r 10 --set algorithm.mu=0.1`")
 def run(
     experiment: ExperimentName,
-    algorithm: Annotated[str | None, typer.Option("--algorithm", "-a", help="Algorithm; see `fedfuse list`.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option("--algorithm", "-a", help="Algorithm, with settings if you like: `fedprox(mu=0.1)`.")
+    ] = None,
     rounds: Rounds = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")] = None,
     workers: WorkerCount = None,
@@ -94,7 +93,7 @@ def run(
 ) -> None:
     """Run one experiment; its directory holds the records, the models and a checkpoint of every round."""
     _at(data_dir)
-    settings = _settings(set_, algorithm__name=algorithm, run__rounds=rounds, run__seed=seed, run__workers=workers)
+    settings = _settings(set_, algorithm, run__rounds=rounds, run__seed=seed, run__workers=workers)
     with _display() as display:
         finished = load(experiment, settings).run(out_dir, resume=resume, display=display)
     out.print(tables.of_run(finished))
@@ -103,7 +102,12 @@ def run(
 @app.command(epilog="Example: `fedfuse compare digits -a fedavg -a fedprox --seeds 3 --target 0.85`")
 def compare(
     experiment: ExperimentName,
-    algorithm: Annotated[list[str], typer.Option("--algorithm", "-a", help="An algorithm; give several.")],
+    algorithm: Annotated[
+        list[str],
+        typer.Option(
+            "--algorithm", "-a", help="An algorithm; give several. Settings go in brackets: `fedprox(mu=0.1)`."
+        ),
+    ],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from the experiment's own on.")] = 1,
     target: Annotated[float | None, typer.Option(help="Accuracy to count rounds and parameters to.")] = None,
     rounds: Rounds = None,

@@ -5,13 +5,14 @@ They are the same because they are drawn by key from the seed alone; the algorit
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedfuse.display import Display
-from fedfuse.experiment import Experiment, overridden
+from fedfuse.experiment import Experiment, algorithm_settings, overridden
 from fedfuse.record import RoundRecord
 from fedfuse.run import EXPERIMENT, Run
 
@@ -72,7 +73,7 @@ def variants(
     made: dict[tuple[str, int], Experiment] = {}
     for name in algorithms:
         for seed in seeds:
-            settings = {"algorithm.name": name, "run.seed": seed}
+            settings = {**algorithm_settings(name), "run.seed": seed}
             made[name, seed] = Experiment(**overridden(base, settings))
     return made
 
@@ -83,7 +84,7 @@ def compare(
     """Run what is not finished under `out`, and gather everything."""
     runs: dict[tuple[str, int], Run] = {}
     for (name, seed), variant in variants(experiment, algorithms, seeds).items():
-        path = out / f"{name.replace(':', '-')}-seed{seed}"
+        path = out / f"{re.sub(r'[^A-Za-z0-9.=-]+', '-', name).strip('-')}-seed{seed}"
         runs[name, seed] = variant.run(path, resume=(path / EXPERIMENT).exists(), display=display)
     return [Row(name, [runs[name, seed] for seed in seeds]) for name in algorithms]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -153,6 +154,20 @@ def overridden(sections: Mapping[str, Any], settings: Mapping[str, Any]) -> dict
             table[part] = table = dict(inner)
         _set(table, tuple(path), last, value)
     return result
+
+
+def algorithm_settings(text: str) -> dict[str, Any]:
+    """Dotted keys for an algorithm as one says it: `fedbe`, or `fedbe(samples=5, posterior="dirichlet")`."""
+    said = re.fullmatch(r"([^()]+?)\s*(?:\((.*)\))?", text.strip(), re.DOTALL)
+    try:
+        if said is None:
+            raise ValueError("parentheses that do not match")
+        settings = tomllib.loads(f"given = {{ {said[2] or ''} }}")["given"]
+    except ValueError as error:
+        raise FedfuseError(
+            f'algorithm {text!r}: {error}. Write a name, or a name with settings: fedbe(samples=5, target="logits")'
+        ) from error
+    return {"algorithm.name": said[1], **{f"algorithm.{key}": value for key, value in settings.items()}}
 
 
 OWN_KEYS: Mapping[tuple[str, ...], type[NamedSection]] = {

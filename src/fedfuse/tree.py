@@ -64,7 +64,7 @@ class RunningMean:
             return
         share = weight / self.weight
         for name, mean in self.mean.items():
-            mean.add_(tree[name].to(torch.float64).sub_(mean), alpha=share)
+            mean.add_(tree[name].to(torch.float64) - mean, alpha=share)
 
     def value(self) -> dict[str, Tensor]:
         """The mean so far, in the dtypes of the first tree."""

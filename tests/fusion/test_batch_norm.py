@@ -1,11 +1,11 @@
 """Batch-norm statistics on a pool whose last batch would be a single row."""
 
 import torch
-from conftest import context, mlp, server_of
 
 from fedfuse.fusion.aggregate import recalibrated
 from fedfuse.fusion.batch_norm import recompute_batch_norm
 from fedfuse.fusion.table import TensorPool
+from tests.fusion.cases import context, mlp, server_of
 
 
 def test_whole_batches_only() -> None:

@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import Constant, mlp
 from torch import Tensor, nn
 
 from fedfuse import rng
@@ -16,6 +15,7 @@ from fedfuse.fusion.distill import Distiller
 from fedfuse.fusion.table import TensorPool
 from fedfuse.fusion.target import entropy
 from fedfuse.types import FedfuseError
+from tests.fusion.cases import Constant, mlp
 
 X = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
 POOL = TensorPool(X)
@@ -145,6 +145,13 @@ def test_early_stopping_restores_the_best() -> None:
     assert went.validation == ((10, 0.1), (20, 0.5), (30, 0.3), (40, 0.5), (50, 0.2))
     assert (went.steps, went.reason) == (50, "no better on validation for 30 steps")
     assert torch.equal(flat(net), script.seen[1])  # of equals the first, with its batch-norm statistics
+
+
+def test_an_accuracy_of_zero_is_an_accuracy() -> None:
+    net, script = mlp(1), Script(0.0, 0.0, 0.0, 0.0)
+    went = AdamCosine(lr=0.05, steps=100, batch_size=16, patience=30, every=10)(net, POOL, labels(), script, draw)
+    assert went.steps == 40
+    assert torch.equal(flat(net), script.seen[0])
 
 
 def test_the_last_step_is_validated_too() -> None:

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import context, same, server_of, trained, with_value
 
 from fedfuse.context import Context
 from fedfuse.fusion import (
@@ -37,6 +36,7 @@ from fedfuse.fusion import (
 from fedfuse.fusion.distilled import STREAK
 from fedfuse.fusion.table import TensorPool
 from fedfuse.types import FedfuseError, ServerState, Update
+from tests.fusion.cases import context, same, server_of, trained, with_value
 
 QUICK = AdamCosine(lr=0.01, steps=60, batch_size=32, every=20)
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from conftest import CLASSES, Constant, blobs, mlp
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from fedfuse.fusion import SGD, AdamCosine, MeanProbs, fuse
 from fedfuse.types import FedfuseError
+from tests.fusion.cases import CLASSES, Constant, blobs, mlp
 
 POOL = blobs(256, 4).x
 QUICK = AdamCosine(lr=0.02, steps=60, batch_size=32, every=20)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import context, same, server_of, trained
 
 from fedfuse.algorithms.fedavgm import fedavgm
 from fedfuse.algorithms.fedbe import fedbe
@@ -30,6 +29,7 @@ from fedfuse.fusion import (
     Union,
 )
 from fedfuse.types import FedfuseError
+from tests.fusion.cases import context, same, server_of, trained
 
 
 def test_feddf_has_the_papers_defaults() -> None:

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from conftest import of_value
 
 from fedfuse.fusion import DeltaGaussian, DiagonalGaussian, DirichletMixture
 from fedfuse.fusion.posterior import Gaussian, Posterior
 from fedfuse.types import FedfuseError, Snapshot
+from tests.fusion.cases import of_value
 
 # Values 0 and 4 with 3 and 1 examples: mean 1, variance (3 * 1 + 1 * 9) / 4 = 3.
 MODELS, WEIGHTS = [of_value(0.0, buffer=2.0), of_value(4.0, buffer=6.0)], [3.0, 1.0]
@@ -84,6 +84,16 @@ def test_dirichlet_from_a_stream_has_the_same_moments() -> None:
     values = torch.stack([fitting.draw(number, unused).params["w"] for number in range(DRAWS)]).double()
     assert abs(float(values.mean()) - 3.0) < 4 * (1.5 / DRAWS) ** 0.5
     assert abs(float(values.var()) / 1.5 - 1) < 4 * (2 / DRAWS) ** 0.5
+
+
+def test_dirichlet_from_a_stream_multiplies_by_examples() -> None:
+    # As above: 0.6760 with weights 1 and 3, where plain shares would give 0.5.
+    fitting = DirichletMixture(1.0).start(DRAWS, of_value(0.0))
+    for client, (value, weight) in enumerate(((0.0, 1.0), (1.0, 3.0))):
+        fitting.add(of_value(value), weight, torch.Generator().manual_seed(client))
+    unused = torch.Generator()
+    values = torch.stack([fitting.draw(number, unused).params["w"] for number in range(DRAWS)]).double()
+    assert abs(float(values.mean()) - 0.67604) < 4 * 0.25 / DRAWS**0.5
 
 
 def test_delta_gaussian_is_over_unit_directions() -> None:

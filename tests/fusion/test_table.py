@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from conftest import Constant, mlp
 from torch import nn
 
 from fedfuse.fusion import MeanLogits, table
 from fedfuse.fusion.lecture import Lecture
 from fedfuse.fusion.table import NotFiniteError, Table, TensorPool, outputs, reachable
 from fedfuse.types import FedfuseError
+from tests.fusion.cases import Constant, mlp
 
 
 def test_only_rows_that_batches_can_touch() -> None:

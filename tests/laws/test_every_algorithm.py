@@ -14,24 +14,13 @@ from fedfuse.algorithms import ALGORITHMS
 from fedfuse.context import Context
 from fedfuse.fusion import WeightedMean
 from fedfuse.types import ServerState, Update
-from tests.doubles import NORMED, context
+from tests.doubles import NORMED, brief, context
 from tests.laws import laws
 
 Check = Callable[[Algorithm, Context], None]
 
-# A paper's defaults are made for hours of work: what an algorithm has of these is cut to a fraction of a second.
-BRIEF: dict[str, object] = {
-    "steps": 8, "epochs": 2, "batch_size": 32, "cycle": 2, "swa_start": 1, "samples": 2, "every": 4, "patience": 8,
-    "probe": 20, "augment": "none",
-}  # fmt: skip
-
 CHECKS = [check for name, check in vars(laws).items() if name.startswith("check_")]
 ARCHS = {"plain": ("mlp:8",) * 4, "batch norm": (NORMED,) * 4, "two architectures": ("mlp:8", "mlp:6") * 2}
-
-
-def brief(name: str, **settings: object) -> Algorithm:
-    parameters = inspect.signature(ALGORITHMS[name]).parameters
-    return ALGORITHMS[name](**{key: value for key, value in BRIEF.items() if key in parameters}, **settings)
 
 
 def takes(setting: str) -> list[str]:

@@ -1,0 +1,213 @@
+"""The documentation does not rot: commands parse, keys and defaults are those of the code, links lead somewhere."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import tomli_w
+import typer
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from fedfuse import cli, named
+from fedfuse.algorithms import ALGORITHMS
+from fedfuse.config import (
+    AlgorithmSection,
+    DataSection,
+    ModelsSection,
+    PartitionSection,
+    PoolSection,
+    RunSection,
+)
+from fedfuse.data.hub import hub
+from fedfuse.data.partition import SCHEMES
+from fedfuse.data.pool import POOLS
+from fedfuse.data.sources import SOURCES
+from fedfuse.experiment import Experiment, builtin
+from fedfuse.local_settings import LocalSettings
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+GUIDE = ROOT / "docs/guides/experiments.md"
+
+
+def page_name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The arguments of every `fedfuse` line in the console blocks."""
+    for block in blocks(page, "console"):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line.removeprefix("$ "), comments=True)
+            while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+                words = words[1:]
+            if words and words[0] == "fedfuse":
+                yield words[1:]
+
+
+def all_commands() -> list[Any]:
+    return [
+        pytest.param(words, id=f"{page_name(page)}: {' '.join(words)}") for page in PAGES for words in commands(page)
+    ]
+
+
+def test_there_are_commands_to_check() -> None:
+    assert len(all_commands()) >= 10
+
+
+@pytest.mark.parametrize("words", all_commands())
+def test_commands_parse(words: list[str]) -> None:
+    group = typer.main.get_command(cli.app)
+    context = click.Context(group, info_name="fedfuse")
+    name, command, rest = group.resolve_command(context, list(words))  # type: ignore[attr-defined]
+    command.make_context(name, rest, parent=context)  # an unknown option or a missing argument raises
+
+
+@pytest.mark.parametrize("words", all_commands())
+def test_experiments_in_commands_exist(words: list[str]) -> None:
+    if words[0] in ("run", "compare", "check", "partition"):
+        assert words[1] in builtin() or (ROOT / words[1]).is_file()
+
+
+@pytest.mark.parametrize(
+    ("page", "block"),
+    [
+        pytest.param(p, b, id=f"{page_name(p)}-{i}")
+        for p in PAGES
+        for i, b in enumerate(blocks(p, "toml"))
+    ],
+)  # fmt: skip
+def test_toml_is_an_experiment(page: Path, block: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sections that a block leaves out are those of the digits."""
+    monkeypatch.chdir(ROOT)
+    digits = tomllib.loads(builtin()["digits"].read_text(encoding="utf-8"))
+    Experiment(**(digits | tomllib.loads(block)))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_python_compiles(page: Path) -> None:
+    for block in blocks(page, "python"):
+        compile(block, page_name(page), "exec")
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_relative_links_resolve(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), f"{page_name(page)} links to {target}"
+        if anchor:
+            assert anchor in anchors(there), f"{page_name(page)} links to {target}"
+
+
+# The experiments guide against the code.
+
+
+def section(heading: str) -> str:
+    """The text under a heading of the guide, up to the next heading."""
+    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", GUIDE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert found is not None, f"the guide has no section {heading}"
+    return found[1]
+
+
+def rows(heading: str, first: str) -> list[list[str]]:
+    """The rows of the table whose first column is called `first`."""
+    lines = section(heading).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(f"| {first} |"))
+    table = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        table.append([cell.strip() for cell in line.strip("|").split("|")])
+    return table
+
+
+def toml_value(value: Any) -> str:
+    return tomli_w.dumps({"v": value}).removeprefix("v = ").strip()
+
+
+def one_line(value: Any) -> str:
+    """As TOML: arrays on one line."""
+    return f"[{', '.join(one_line(v) for v in value)}]" if isinstance(value, tuple | list) else toml_value(value)
+
+
+def stated(default: Any) -> str:
+    """A default as the guide writes it."""
+    if default is PydanticUndefined or default is inspect.Parameter.empty:
+        return "required"
+    if isinstance(default, BaseModel):
+        return "section"
+    return "not set" if default is None else f"`{one_line(default)}`"
+
+
+@pytest.mark.parametrize(
+    ("heading", "model"),
+    [
+        ("The top", Experiment),
+        ("`[data]`", DataSection),
+        ("`[data.pool]`", PoolSection),
+        ("`[partition]`", PartitionSection),
+        ("`[models]`", ModelsSection),
+        ("`[local]`", LocalSettings),
+        ("`[algorithm]`", AlgorithmSection),
+        ("`[run]`", RunSection),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_guide_has_the_keys_of_each_section(heading: str, model: type[BaseModel]) -> None:
+    in_code = {f.alias or name: stated(f.default) for name, f in model.model_fields.items()}
+    in_guide = {row[0].strip("`"): row[1] for row in rows(heading, "key")}
+    assert in_guide == in_code
+
+
+def in_signature(function: Callable[..., Any]) -> str:
+    """A function's settings as the guide writes them."""
+
+    def one(p: inspect.Parameter) -> str:
+        if p.default is p.empty:
+            return f"`{p.name}` (required)"
+        return f"`{p.name}`" if p.default is None else f"`{p.name} = {one_line(p.default)}`"
+
+    return ", ".join(one(p) for p in named.settings_of(function)) or "none"
+
+
+@pytest.mark.parametrize(
+    ("heading", "first", "catalogue"),
+    [
+        ("`[data]`", "source", {**SOURCES, "hub id, folder or file": hub}),
+        ("`[data.pool]`", "pool", POOLS),
+        ("`[partition]`", "scheme", SCHEMES),
+        ("`[algorithm]`", "algorithm", ALGORITHMS),
+    ],
+    ids=["sources", "pools", "partitions", "algorithms"],
+)
+def test_guide_has_the_settings_of_each_function(
+    heading: str, first: str, catalogue: Mapping[str, Callable[..., Any]]
+) -> None:
+    in_guide = {row[0].strip("`"): row[1] for row in rows(heading, first)}
+    assert in_guide == {name: in_signature(function) for name, function in catalogue.items()}
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150

@@ -1,0 +1,160 @@
+"""Every documented example runs, as its page says."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fedfuse
+from examples.own_algorithm import middle
+from fedfuse import models
+from fedfuse.algorithms import ALGORITHMS
+from fedfuse.data.sources import SOURCES
+from fedfuse.local import Local
+from fedfuse.models import catalogue
+
+ROOT = Path(__file__).parents[2]
+ONE_PROCESS = {"run.workers": 1, "run.rounds": 2}
+
+
+def code(page: str, language: str = "python") -> list[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(autouse=True)
+def _from_the_project_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+@pytest.mark.parametrize("name", ["own_data", "own_model", "own_algorithm"])
+def test_experiment_learns(name: str, tmp_path: Path) -> None:
+    experiment = fedfuse.load(f"examples/{name}.toml", {**ONE_PROCESS, "run.rounds": 3})
+    first, *_, last = experiment.run(tmp_path).history
+    chance = 1 / experiment.federation().train.classes
+    assert last.test_accuracy > 1.5 * chance
+    assert last.test_loss < first.test_loss
+    assert not last.rejected
+
+
+def test_settings_of_the_files_reach_the_functions() -> None:
+    data, algorithm = fedfuse.load("examples/own_data.toml"), fedfuse.load("examples/own_algorithm.toml")
+    assert data.data.settings == {"examples": 1200, "noise": 0.2, "seed": 0}
+    assert algorithm.algorithm.settings == {"mu": 0.01}
+
+
+def test_median_by_hand() -> None:
+    three = [torch.tensor([1.0, 5.0]), torch.tensor([2.0, -100.0]), torch.tensor([9.0, 6.0])]
+    assert middle(*three).tolist() == [2.0, 5.0]
+    assert middle(*three, torch.tensor([4.0, 7.0])).tolist() == [3.0, 5.5]
+
+
+def test_own_algorithm_agrees_over_workers(tmp_path: Path) -> None:
+    """A module of the user's own is found by the worker processes too."""
+    runs = [
+        fedfuse.load("examples/own_algorithm.toml", {"run.rounds": 1, "run.workers": n}).run(tmp_path / str(n))
+        for n in (1, 2)
+    ]
+    alone, shared = (run.models["mlp:64-32"].params for run in runs)
+    assert all(torch.equal(alone[name], shared[name]) for name in alone)
+
+
+def test_the_algorithm_guide_shows_the_file() -> None:
+    source = (ROOT / "examples/own_algorithm.py").read_text(encoding="utf-8")
+    assert code("docs/guides/own-algorithm.md")[0].strip() in source
+
+
+def test_the_model_guide_shows_the_file() -> None:
+    source = (ROOT / "examples/own_model.py").read_text(encoding="utf-8")
+    assert code("docs/guides/own-model.md")[0].strip() in source
+
+
+def test_the_readme_shows_and_runs_fuse(capsys: pytest.CaptureFixture[str]) -> None:
+    """The fused model is above every teacher, by clearly more than the figures vary with the seed."""
+    source = (ROOT / "examples/fuse_models.py").read_text(encoding="utf-8")
+    shown = next(block for block in code("README.md") if "fuse(teachers" in block)
+    assert shown.strip() in source.replace("  # type: ignore[no-untyped-call]", "")
+    with torch.random.fork_rng():
+        executed(shown)
+    *teachers, fused = (float(line.split()[1]) for line in capsys.readouterr().out.splitlines())
+    assert fused > max(teachers) + 0.02
+
+
+def test_readme_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    block = next(block for block in code("README.md") if "fedfuse.load_model" in block)
+    monkeypatch.chdir(tmp_path)
+    net = executed(block.replace('"run.rounds": 5', '"run.rounds": 1, "run.workers": 1'))["net"]
+    assert net(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+
+
+def test_contributing_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SOURCES, "rings", defined("rings"))  # type: ignore[arg-type]
+    settings = {**ONE_PROCESS, "data.source": "rings", "models.clients": "mlp:16", "partition.scheme": "iid"}
+    run = fedfuse.load("digits", settings).run(tmp_path)
+    assert run.final.test_accuracy > 0.5
+
+
+def test_contributing_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = models.Architecture("two convolutions", "none", "gn", defined("tinynet"))
+    monkeypatch.setitem(catalogue._IMAGE_NETS, "tinynet", entry)
+    models.check("tinynet", classes=10, shape=(1, 8, 8))
+    models.check("tinynet:bn", classes=3, shape=(3, 32, 32))
+    settings = {**ONE_PROCESS, "models.clients": "tinynet", "local.epochs": 1}
+    assert fedfuse.load("digits", settings).run(tmp_path).final.round == 2
+
+
+def test_contributing_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ALGORITHMS, "damped", defined("damped"))  # type: ignore[arg-type]
+    base = fedfuse.load("digits", {**ONE_PROCESS, "local.epochs": 1})
+    whole = base.with_settings({"algorithm.name": "damped", "algorithm.rate": 1.0}).run(tmp_path / "damped")
+    average = base.run(tmp_path / "fedavg")
+    for name, tensor in average.models["mlp:64-32"].params.items():
+        assert torch.equal(tensor, whole.models["mlp:64-32"].params[name])
+    with pytest.raises(fedfuse.FedfuseError, match=r"must be in \(0, 1\]"):
+        base.with_settings({"algorithm.name": "damped", "algorithm.rate": 2.0}).algorithm.build()
+
+
+def test_term_of_the_guide() -> None:
+    """0.5 times the sum of three distances of 1."""
+    block = next(b for b in code("docs/guides/own-algorithm.md") if "class L1" in b)
+    imports = ("import torch", "from dataclasses import dataclass", "from torch import Tensor, nn")
+    term = executed("\n".join((*imports, "from fedfuse.local import Local", block)))["L1"](0.5)
+    net = torch.nn.Linear(2, 1)
+    local = Local([p.detach() - 1 for p in net.parameters()], {}, {})
+    assert term(net, torch.zeros(1, 2), torch.zeros(1), local).item() == pytest.approx(1.5)
+
+
+def test_image_folder_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guide's first file, on a folder of images as it describes."""
+    image = pytest.importorskip("PIL.Image")
+    pytest.importorskip("datasets")
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    for i in range(240):
+        folder = tmp_path / "photos" / ("test" if i % 6 == 0 else "train") / str(digits.target[i])
+        folder.mkdir(parents=True, exist_ok=True)
+        image.fromarray((digits.images[i] * 15).astype("uint8")).save(folder / f"{i}.png")
+    monkeypatch.chdir(tmp_path)
+    sections = tomllib.loads(code("docs/guides/own-data.md", "toml")[0])
+    federation = fedfuse.Experiment(**sections).with_settings({"partition.min_size": 1}).check()
+    assert federation.train.shape == (1, 32, 32)
+    assert (len(federation.train) + len(federation.validation), len(federation.test)) == (200, 40)
+
+
+def executed(block: str) -> dict[str, Any]:
+    """The names that a block of code leaves behind. It does not inherit this file's `from __future__`."""
+    names: dict[str, Any] = {"__name__": "a_documented_example"}
+    exec(compile(block, "a documented example", "exec", dont_inherit=True), names)
+    return names
+
+
+def defined(name: str) -> Any:
+    """What a block of CONTRIBUTING defines."""
+    return executed(next(block for block in code("CONTRIBUTING.md") if f"def {name}(" in block))[name]

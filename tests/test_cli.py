@@ -1,0 +1,225 @@
+"""The command line: a user's mistake is a message and exit code 2; every command helps; options beat the file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fedfuse.cli import _settings, app
+from fedfuse.types import FedfuseError
+from tests.command_line import SMALL, CommandLine, rounds_of
+
+COMMANDS = [c.name or (c.callback.__name__ if c.callback else "") for c in app.registered_commands]
+PLAIN = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_helps_with_an_example(cli: CommandLine, command: str) -> None:
+    said = cli.here(command, "--help")
+    assert said.code == 0
+    assert re.search(rf"Example:\s+fedfuse {command}\b", PLAIN.sub("", said.out))
+
+
+def test_the_commands_are_those_of_the_manual() -> None:
+    assert {"run", "compare", "list", "show", "check", "partition"} <= set(COMMANDS)
+
+
+def test_alone_it_lists_its_commands(cli: CommandLine) -> None:
+    said = cli.here()
+    assert all(command in said.text for command in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "digit"), "did you mean digits?"),
+        (("run", "digits", "-a", "fedavgg"), "did you mean fedavg?"),
+        (("run", "digits", "-r", "0"), "run.rounds = 0"),
+        (("run", "digits", "--workers", "-1"), "run.workers = -1"),
+        (("run", "digits", "--seed", "-1"), "run.seed = -1"),
+        (("run", "digits", "--set", "local.lr"), "write KEY=VALUE"),
+        (("run", "digits", "--set", "local.lr=fast"), "local.lr = 'fast'"),
+        (("run", "digits", "--set", "local.rate=1"), "local.rate = 1: is not a known key"),
+        (("run", "digits", "--set", "local=3"), "local = 3"),
+        (("run", "digits", "--set", "nonsense.key=3"), "nonsense"),
+        (("run", "digits", "--set", "=3"), "is not a known key"),
+        (("run", "digits", "--set", "models.clients=mlq:3"), "unknown architecture"),
+        (("run", "digits", "--set", "partition.clients=5000"), "5000"),
+        (("run", "digits", "--set", "data.source=no/such"), "no/such"),
+        (("run", "digits", "--set", "algorithm.name=tests.doubles:nobody"), "has no 'nobody'"),
+        (("run", "digits", "--data-dir", "/no/such"), "/no/such: there is no such folder"),
+        (("run", "digits", "--no-such-option"), "No such option"),
+        (("run", "digits", "-r", "many"), "not a valid int"),
+        (("run",), "Missing argument"),
+        (("ran", "digits"), "No such command"),
+        (("compare", "digits", "-a", "fedavgg"), "did you mean fedavg?"),
+        (("compare", "digits", "-a", "fedavg", "--seeds", "0"), "0"),
+        (("show", "fedavgg"), "did you mean fedavg?"),
+        (("check", "digit"), "did you mean digits?"),
+        (("partition", "digits", "--set", "partition.alpha=-1"), "alpha"),
+    ],
+)
+def test_a_mistake_is_a_message_and_exit_code_2(
+    cli: CommandLine, arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In this process a traceback would be an exception here: there is none for any of them.
+    monkeypatch.chdir(tmp_path)
+    answer = cli.here(*arguments)
+    assert answer.code == 2
+    assert said in " ".join(PLAIN.sub("", answer.err).replace("│", " ").split())
+    assert list(tmp_path.iterdir()) == []  # nothing was begun
+
+
+def test_the_program_itself_says_so_without_a_traceback(cli: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('[data]\nsource = "digits"\n[models]\nclients = "mlp:8"\n[local]\nepoch = 3\n')
+    said = cli("run", file)
+    assert said.code == 2
+    assert said.out == ""
+    assert said.err.startswith(f"error {file}: ")
+    assert "local.epoch = 3: is not a known key; did you mean epochs?" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_run_directory_that_is_a_file_is_a_users_mistake(cli: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    said = cli.here(*SMALL, "--out", tmp_path / "taken")
+    assert said.code == 2
+    assert "taken" in said.err
+
+
+def test_a_directory_that_holds_a_run_is_not_overwritten(cli: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "experiment.toml").write_text("")
+    said = cli.here(*SMALL, "--out", tmp_path)
+    assert said.code == 2
+    assert "holds a run already: go on with --resume, or choose another --out" in said.err
+    assert (tmp_path / "experiment.toml").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("pair", "key", "value"),
+    [
+        ("local.lr=0.05", "local.lr", 0.05),
+        ("run.rounds=7", "run.rounds", 7),
+        ("local.stragglers=true", "local.stragglers", True),
+        ("models.clients=mlp:16", "models.clients", "mlp:16"),
+        ('models.clients="mlp:16"', "models.clients", "mlp:16"),
+        ("local.milestones=[0.3, 0.6]", "local.milestones", [0.3, 0.6]),
+        ('models.clients={"mlp:8" = 1, lenet = 2}', "models.clients", {"mlp:8": 1, "lenet": 2}),
+        (" local.lr = 0.5 ", "local.lr", 0.5),
+        ("name=a=b", "name", "a=b"),
+        ("name=", "name", ""),
+        ("name=1\nx=2", "name", "1\nx=2"),
+    ],
+)
+def test_a_value_is_toml_or_else_a_word(pair: str, key: str, value: object) -> None:
+    assert _settings([pair]) == {key: value}
+
+
+def test_options_with_a_name_of_their_own_beat_set() -> None:
+    assert _settings(["run.rounds=7"], run__rounds=3) == {"run.rounds": 3}
+    assert _settings(["run.rounds=7"], run__rounds=None) == {"run.rounds": 7}
+
+
+def test_the_algorithm_comes_first_so_that_its_settings_are_not_dropped_again() -> None:
+    made = _settings(["algorithm.mu=0.5"], algorithm__name="fedprox")
+    assert list(made) == ["algorithm.name", "algorithm.mu"]
+
+
+def test_set_without_equals_is_refused() -> None:
+    with pytest.raises(FedfuseError, match="write KEY=VALUE"):
+        _settings(["local.lr"])
+
+
+def test_a_run_prints_plain_lines_and_where_its_results_lie(cli: CommandLine, tmp_path: Path) -> None:
+    said = cli.here(*SMALL, "--workers", "1", "--out", tmp_path / "run")
+    assert said.code == 0
+    assert next(line for line in said.out.splitlines() if line.startswith("round ")).startswith(
+        "round 1/4  accuracy 0."
+    )
+    assert all(
+        (tmp_path / "run" / part).exists() for part in ("experiment.toml", "rounds.jsonl", "models", "checkpoint")
+    )
+    assert [r["round"] for r in rounds_of(tmp_path / "run")] == [1, 2, 3, 4]
+    assert "\x1b[" not in said.out
+
+
+def test_options_beat_the_file(cli: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        '[data]\nsource = "digits"\n[models]\nclients = "mlp:8"\n[local]\nsteps = 1\n[run]\nrounds = 9\n'
+        'seed = 4\nworkers = 1\n[algorithm]\nname = "fedprox"\nmu = 0.5\n'
+    )
+    said = cli.here(
+        "run", file, "-r", "1", "--seed", "5", "-a", "fedavgm", "--set", "algorithm.beta=0.3", "--out", tmp_path / "out"
+    )
+    assert said.code == 0, said.err
+    written = (tmp_path / "out" / "experiment.toml").read_text()
+    assert all(line in written for line in ("rounds = 1\n", "seed = 5\n", 'name = "fedavgm"\n', "beta = 0.3\n"))
+    assert "mu" not in written
+
+
+def test_a_run_has_a_place_of_its_own_by_default(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        assert cli.here("run", "digits", "-r", "1", "--workers", "1", "--set", "local.epochs=1").code == 0
+    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["digits-fedavg-seed0", "digits-fedavg-seed0-2"]
+
+
+def test_compare_puts_algorithms_side_by_side_and_goes_on_where_it_stopped(cli: CommandLine, tmp_path: Path) -> None:
+    command = (
+        "compare", "digits", "-a", "fedavg", "-a", "fedprox", "--seeds", "2", "-r", "2", "--workers", "1",
+        "--target", "0.99", "--set", "local.epochs=1", "--out", str(tmp_path),
+    )  # fmt: skip
+    first = cli.here(*command)
+    assert first.code == 0, first.err
+    folders = ["fedavg-seed0", "fedavg-seed1", "fedprox-seed0", "fedprox-seed1"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == folders
+    assert "> 2" in first.out  # nobody reached 99 % in two rounds, and the table does not pretend
+    # The same cohorts and initial weights for both algorithms; other ones for the other seed.
+    cohorts = {name: [r["cohort"] for r in rounds_of(tmp_path / name)] for name in folders}
+    assert cohorts["fedavg-seed0"] == cohorts["fedprox-seed0"] != cohorts["fedavg-seed1"]
+    again = cli.here(*command)
+    assert "2 done before" in again.out
+    assert again.out.splitlines()[-8:] == first.out.splitlines()[-8:]
+
+
+def test_list_names_everything_that_has_a_name(cli: CommandLine) -> None:
+    said = cli.here("list").out
+    for word in (
+        "fedavg",
+        "fedprox",
+        "fedavgm",
+        "digits",
+        "cifar10",
+        "resnet8",
+        "mlp:64-32",
+        "dirichlet",
+        "synthetic",
+        "noise",
+    ):
+        assert word in said
+
+
+def test_show_gives_the_paper_the_settings_and_the_parts(cli: CommandLine) -> None:
+    said = cli.here("show", "fedavgm").out
+    assert all(word in said for word in ("arXiv:1909.06335", "beta = 0.9", "Momentum(beta=0.9)", "aggregate.py:"))
+
+
+def test_check_validates_without_training(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = cli.here("check", "digits")
+    assert said.code == 0
+    assert "digits is sound" in said.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_partition_shows_every_client(cli: CommandLine, tmp_path: Path) -> None:
+    said = cli.here("partition", "digits", "--picture", tmp_path / "clients.svg")
+    assert said.code == 0, said.err
+    assert len([line for line in said.out.splitlines() if re.match(r"\s+\d\s", line)]) == 10
+    assert (tmp_path / "clients.svg").read_text().lstrip().startswith("<?xml")
