@@ -21,11 +21,7 @@ from fedfuse import cli as program
 ROOT = Path(__file__).parent.parent
 ENOUGH = 300  # seconds after which a command is stuck, on however busy a machine
 
-# Seconds of work that still have every stage: 5 clients, 3 of them in each of 4 rounds.
-SMALL = (
-    "run", "digits", "-r", "4", "--set", "partition.clients=5", "--set", "run.fraction=0.6",
-    "--set", "local.epochs=2", "--set", "models.clients=mlp:16:bn",
-)  # fmt: skip
+SMALL = ("run", str(ROOT / "tests" / "small.toml"))
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ class Decoder(nn.Module):
         super().__init__()
         maps = _maps(shape, width)
         self.shape, self.start = shape, maps[-1]
-        self.sides = [side for _, *side in reversed(maps)]
+        self.sides = [(high, wide) for _, high, wide in reversed(maps)]
         channels = [maps[-1][0], *(c for c, *_ in reversed(maps))]
         self.dense = nn.Linear(latent, prod(self.start))
         self.blocks = nn.ModuleList(_block(a, b) for a, b in pairwise(channels))
@@ -115,11 +115,15 @@ class Encoder(nn.Module):
 
 def _maps(shape: Shape, width: int) -> list[Shape]:
     """The inner maps (channels, height, width): half the image's sides (rounded up), a quarter, ... to the coarsest."""
-    maps = [(width, *(-(-side // 2) for side in shape[1:]))]
+    maps = [(width, _half(shape[1]), _half(shape[2]))]
     while max(maps[-1][1:]) > COARSE:
-        channels, *sides = maps[-1]
-        maps.append((min(2 * channels, WIDEST * width), *(-(-side // 2) for side in sides)))
+        channels, high, wide = maps[-1]
+        maps.append((min(2 * channels, WIDEST * width), _half(high), _half(wide)))
     return maps
+
+
+def _half(side: int) -> int:
+    return -(-side // 2)
 
 
 def _block(channels: int, out: int, stride: int = 1) -> nn.Sequential:
