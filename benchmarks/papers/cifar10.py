@@ -14,13 +14,13 @@ import argparse
 from pathlib import Path
 from time import perf_counter
 
+from drawing import COLOURS, INK, band, panels, save
 from rich.console import Console
 from rich.table import Table
 
 import fedfuse
 from fedfuse.compare import Row, compare
 from fedfuse.display import Lines
-from drawing import COLOURS, INK, band, panels, save
 
 
 def experiment(alpha: float, given: argparse.Namespace) -> fedfuse.Experiment:
@@ -47,11 +47,9 @@ def table(rows: dict[float, list[Row]], given: argparse.Namespace, seconds: floa
         made.add_column(column, justify="left" if column == "algorithm" else "right")
     for alpha, pair in rows.items():
         for name, row in zip(("FedAvg", "FedDF"), pair, strict=True):
-            before = (
-                ["", ""] if name == "FedAvg" else [f"{100 * v:.2f}" for v in (last_average(row), last_ensemble(row))]
-            )
+            facts = () if name == "FedAvg" else (last_average(row), last_ensemble(row))
             cells = (row.best[0], row.final[0], row.mean_over_rounds[0])
-            made.add_row(f"{alpha:g}", name, *(f"{100 * v:.2f}" for v in cells), *before)
+            made.add_row(f"{alpha:g}", name, *(f"{100 * v:.2f}" for v in (*cells, *facts)))
     return made
 
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from drawing import curves
 from rich.console import Console
 
 import fedfuse
 from fedfuse import tables
 from fedfuse.compare import Row, compare
 from fedfuse.display import Lines
-from drawing import curves
 
 # The pool has 259 examples, 2 batches an epoch: FedBE's 20 epochs would end before SWA collects its first model.
 # Its schedule keeps the paper's shape (collecting after a sixth of the steps) over 300 steps; a flipped digit is none.

@@ -127,7 +127,8 @@ def main() -> None:
     given = options.parse_args()
     torch.set_num_threads(1)
     if given.peak:
-        return print_peak(given.peak, given.clients[0], given.pool)
+        print_peak(given.peak, given.clients[0], given.pool)
+        return
     console = Console(width=110)
     table = Table(
         title=f"Distillation in one round: pool {given.pool:,}, {given.steps} steps of {BATCH}, {ARCH} {SHAPE}"

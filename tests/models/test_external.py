@@ -58,7 +58,7 @@ def test_a_factory_by_name() -> None:
     [
         ("their_package.absent:good", "no module 'their_package.absent' in .* or on PYTHONPATH"),
         ("their_package.nets:absent", "module their_package.nets has no 'absent'"),
-        ("their_package.nets:", "module their_package.nets has no ''"),
+        ("their_package.nets:", "unknown architecture 'their_package.nets:'"),
         ("their_package.broken:good", "ZeroDivisionError: at import"),
         ("their_package.nets:WIDTH", "is a int, not a function"),
         ("their_package.nets:text", "returned a str: a factory must return a torch.nn.Module"),

@@ -117,7 +117,7 @@ def _resolve(name: str) -> Build:
     _, colon, rest = name.partition(":")
     if base == "hf" and rest:
         return lambda classes, _: external.hugging_face(rest, classes)
-    if "." in base and colon:
+    if colon and rest.isidentifier() and rest not in NORMS:  # resnt8:gn is a slip of the pen, not a module
         return partial(external.own, name)
     raise _unknown(name, base)
 
