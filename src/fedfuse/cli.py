@@ -12,12 +12,18 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fedfuse import tables
+from fedfuse import rng, tables
 from fedfuse.compare import compare as run_comparison
 from fedfuse.config import AlgorithmSection
+from fedfuse.data.generator import frozen, generated
+from fedfuse.data.sources import load as load_source
 from fedfuse.display import Display, Lines, Live
 from fedfuse.experiment import algorithm_settings, load
 from fedfuse.explain import explain
+from fedfuse.generators import save_generator
+from fedfuse.generators.progress import Steps
+from fedfuse.generators.sheet import SAMPLES, check_picture, draw_sheet
+from fedfuse.generators.train import Trainer, image_shape
 from fedfuse.types import FedfuseError
 
 app = typer.Typer(
@@ -28,6 +34,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
+generators = typer.Typer(no_args_is_help=True, help="Train a generator of unlabeled images for a pool, and look at it.")
+app.add_typer(generators, name="generator")
 # A pipe has no width of its own; rich would take 80 columns and cut tables short.
 out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 110)
 err = Console(stderr=True)
@@ -168,6 +176,51 @@ def partition(
     if picture is not None:
         draw({"": federation.counts}, federation.labels, picture, title=tables.partition_title(shown))
         out.print(f"picture  {picture}", highlight=False)
+
+
+@generators.command(epilog="Example: `fedfuse generator train digits --out gen.safetensors --picture samples.png`")
+def train(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A data source of images; see `fedfuse list`.")],
+    out_file: Annotated[Path, typer.Option("--out", help="The generator's file: .safetensors")],
+    steps: Annotated[int, typer.Option(min=1, help="Steps of each of the two stages.")] = Trainer.steps,
+    latent: Annotated[int, typer.Option(min=1, help="Size of the latents.")] = Trainer.latent,
+    width: Annotated[int, typer.Option(min=1, help="Channels: more for richer images.")] = Trainer.width,
+    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = Trainer.seed,
+    picture: Annotated[Path | None, typer.Option(help="Also draw a sheet of samples: .png")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the data source.")
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Train a generator on public images; `data.pool.kind = "generator"` then draws a pool from its file."""
+    _at(data_dir)
+    trainer = Trainer(latent=latent, width=width, steps=steps, seed=seed)
+    if out_file.is_dir():
+        raise FedfuseError(f"--out {out_file} is a folder: name a file, as in {out_file / 'gen.safetensors'}")
+    images = load_source(source, arguments=_settings(set_)).train
+    if picture is not None:
+        check_picture(picture, image_shape(images)[0])
+    with Steps(out) as watch:
+        net = trainer(images, watch).net
+    save_generator(out_file, net, source=source, seed=seed)
+    out.print(f"generator  {out_file}  {len(images):,} images of {source}, latent {latent}", highlight=False)
+    if picture is not None:
+        sample(str(out_file), picture, seed, None)
+    use = f"--set data.pool.kind=generator --set data.pool.generator={out_file}"
+    out.print(f"use it     fedfuse run EXPERIMENT -a feddf {use}", highlight=False, soft_wrap=True)
+
+
+@generators.command(epilog="Example: `fedfuse generator sample gen.safetensors --out samples.png`")
+def sample(
+    generator: Annotated[str, typer.Argument(metavar="FILE", help="A generator's file, or package.module:factory.")],
+    out_file: Annotated[Path, typer.Option("--out", help="The sheet: .png")],
+    seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
+    latent: Annotated[int | None, typer.Option(min=1, help="Size of the latents, where it is not known.")] = None,
+) -> None:
+    """Draw a sheet of a generator's samples."""
+    images = generated(frozen(generator, latent), SAMPLES, rng.generator(seed, "sheet"), images=True)
+    draw_sheet(images, out_file)
+    out.print(f"picture    {out_file}  {SAMPLES} samples", highlight=False)
 
 
 def main() -> None:

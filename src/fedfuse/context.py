@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
 
 from fedfuse import models, rng
+from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
 from fedfuse.local_settings import LocalSettings
 from fedfuse.types import FedfuseError, Snapshot
@@ -44,6 +45,20 @@ class Nets:
 
 
 @dataclass(frozen=True)
+class FreshPool:
+    """A pool that is drawn anew each round. The last draw is kept, for all that ask in its round."""
+
+    draw: Callable[[torch.Generator], Examples]
+    _kept: dict[int, Examples] = field(default_factory=dict, repr=False, compare=False)
+
+    def __call__(self, generator: torch.Generator) -> Examples:
+        if (key := generator.initial_seed()) not in self._kept:
+            self._kept.clear()
+            self._kept[key] = self.draw(generator)
+        return self._kept[key]
+
+
+@dataclass(frozen=True)
 class Context:
     """One round's view of the run. `round` counts from 1."""
 
@@ -54,6 +69,7 @@ class Context:
     archs: tuple[str, ...]  # the architecture of each client, by client number
     nets: Nets
     round: int = 0
+    fresh_pool: FreshPool | None = None
 
     def rng(self, purpose: str, *parts: int | str) -> torch.Generator:
         """The generator of this purpose: `ctx.rng("shuffle", ctx.round, client)`."""
@@ -61,6 +77,11 @@ class Context:
 
     def at(self, round: int) -> Context:
         return replace(self, round=round)
+
+    @property
+    def pool(self) -> Examples | None:
+        """The server's unlabeled data: the run's, or this round's where each round draws its own."""
+        return self.data.pool if self.fresh_pool is None else self.fresh_pool(self.rng("pool", self.round))
 
     @property
     def rate(self) -> float:

@@ -25,7 +25,8 @@ from fedfuse.config import (
     Problem,
     RunSection,
 )
-from fedfuse.context import Context, Nets, assign
+from fedfuse.context import Context, FreshPool, Nets, assign
+from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation, federate
 from fedfuse.data.shelf import Shelf
 from fedfuse.data.sources import from_shelf
@@ -80,7 +81,16 @@ class Experiment(BaseModel):
         """What the parts of a round may ask for. The same in every process of a run."""
         archs = assign(self.models.weights, len(federation.parts), rng.generator(self.run_.seed, "architectures"))
         nets = Nets(federation.train.classes, federation.train.shape)
-        return Context(self.run_.seed, self.run_.rounds, self.local, federation, archs, nets)
+        fresh = self._fresh_pool(federation.train)
+        return Context(self.run_.seed, self.run_.rounds, self.local, federation, archs, nets, fresh_pool=fresh)
+
+    def _fresh_pool(self, train: Examples) -> FreshPool | None:
+        """The pool's function again, where its settings say that each round draws its own."""
+        pool = self.data.pool
+        if pool is None or not pool.settings.get("fresh"):
+            return None
+        function, settings = pool.function(), pool.settings
+        return FreshPool(lambda generator: function(train, generator, shelf=Shelf.at(), **settings).pool)
 
     def check(self, shelf: Shelf | None = None) -> Federation:
         """Everything short of training: data, partition, models and algorithm all resolve."""

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedfuse.data.examples import Examples
+from fedfuse.data.generator import frozen, generated
 from fedfuse.data.holdout import amount, plain
 from fedfuse.data.shelf import Shelf
 from fedfuse.data.source import Source
@@ -77,7 +78,34 @@ def noise(train: Examples, rng: torch.Generator, shelf: Shelf, *, size: int = 10
     return Pooled(Examples(x, y, train.classes, train.mean, train.std))
 
 
-POOLS: Mapping[str, Callable[..., Pooled]] = {"split": split, "source": source, "noise": noise}
+def generator(
+    train: Examples,
+    rng: torch.Generator,
+    shelf: Shelf,
+    *,
+    generator: str,
+    latent: int | None = None,
+    size: int = 10_000,
+    fresh: bool = False,
+) -> Pooled:
+    """Samples of a frozen generator: a file of `fedfuse generator train`, or package.module:factory.
+
+    Images are resized to fit and normalised by their own statistics. `latent` is for a module that does not say it.
+    With `fresh`, `Context.pool` calls this again in each round; this first draw then serves `check`, and its
+    fingerprint keeps a run from being resumed with another generator.
+    """
+    drawn = generated(frozen(generator, latent), size, rng, images=train.x.dtype == torch.uint8)
+    x = fit(drawn, torch.arange(size), train, f"pool {generator}")
+    mean, std = channel_statistics(x)
+    return Pooled(Examples(x, torch.zeros(size, dtype=torch.int64), train.classes, mean, std))
+
+
+POOLS: Mapping[str, Callable[..., Pooled]] = {
+    "split": split,
+    "source": source,
+    "noise": noise,
+    "generator": generator,
+}
 
 
 def fit(x: Tensor, rows: Tensor, like: Examples, what: str) -> Tensor:

@@ -34,7 +34,7 @@ class Generator(nn.Module):
         if min(latent, width, *shape) < 1:
             raise FedfuseError(f"generator:{width} with latent {latent} and shape {shape}: all must be at least 1")
         self.latent, self.shape, self.width = latent, shape, width
-        self.flow = Flow(latent, hidden=4 * width)
+        self.flow = Flow(latent, hidden=8 * width)
         self.decoder = Decoder(latent, shape, width)
 
     def forward(self, z: Tensor) -> Tensor:

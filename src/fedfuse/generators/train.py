@@ -46,11 +46,11 @@ class Trained:
 
 @dataclass(frozen=True)
 class Trainer:
-    """`Trainer(steps=1500)(images)`: each stage takes `steps` steps."""
+    """`Trainer(steps=1200)(images)`: each stage takes `steps` steps."""
 
-    latent: int = 32
+    latent: int = 24
     width: int = 32
-    steps: int = 1500
+    steps: int = 1200
     batch_size: int = 128
     lr: float = 2e-3
     seed: int = 0
