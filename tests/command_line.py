@@ -90,7 +90,8 @@ def _command(arguments: tuple[str | Path, ...]) -> list[str]:
 
 
 def _environment(more: Mapping[str, str] | None) -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "COLUMNS": "200", **(more or {})}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "COLUMNS": "200", **(more or {})}
 
 
 def models_of(run: Path) -> dict[str, str]:

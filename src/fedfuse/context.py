@@ -81,7 +81,7 @@ class Context:
     @property
     def pool(self) -> Examples | None:
         """The server's unlabeled data: the run's, or this round's where each round draws its own."""
-        return self.data.pool if self.fresh_pool is None else self.fresh_pool(self.rng("pool", self.round))
+        return self.data.pool if self.fresh_pool is None else self.fresh_pool(self.rng("fresh pool", self.round))
 
     @property
     def rate(self) -> float:

@@ -129,9 +129,7 @@ def test_weights_choose_among_teachers() -> None:
     pool, student = torch.zeros(32, 1), Constant(0.0, 0.0)
     quick = SGD(lr=0.5, epochs=200, batch_size=32)
     alone = fuse([strong, weak], student, pool, weights=[1, 0], target=MeanProbs(), distiller=quick).model
-    torch.testing.assert_close(
-        torch.softmax(alone.logits, 0), torch.softmax(strong.logits, 0), atol=1e-3, rtol=0
-    )
+    torch.testing.assert_close(torch.softmax(alone.logits, 0), torch.softmax(strong.logits, 0), atol=1e-3, rtol=0)
     both = fuse([strong, weak], student, pool, distiller=quick).model
     torch.testing.assert_close(torch.softmax(both.logits, 0), torch.tensor([0.5, 0.5]))
 

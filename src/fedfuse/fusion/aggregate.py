@@ -53,7 +53,7 @@ class WeightedMean:
 
 def recalibrated(snapshot: Snapshot, ctx: Context, batch_size: int = 256) -> Snapshot:
     """The snapshot with its batch-norm statistics measured afresh on the pool, as a mean over its batches."""
-    pool = ctx.data.pool
+    pool = ctx.pool
     if pool is None:
         raise FedfuseError("buffers = 'recalibrate' measures batch-norm statistics on the pool: set data.pool")
     net = ctx.nets.load(snapshot)

@@ -173,7 +173,8 @@ class SWA:
         if steps < first:
             raise FedfuseError(
                 f"SWA collects its first model at step {first}, but {self.epochs} epochs over a pool of {rows} in "
-                f"batches of {self.batch_size} are {steps} steps: lower its start (swa_start) or cycle, raise epochs, or use more data"
+                f"batches of {self.batch_size} are {steps} steps: "
+                "lower its start (swa_start) or cycle, raise epochs, or use more data"
             )
         return steps
 

@@ -72,7 +72,7 @@ class Distilled:
 
     def _pool(self, ctx: Context) -> tuple[Pool, Tensor]:
         """The pool, and those of its rows (n,) that the distiller can touch."""
-        pool: Pool | None = ctx.data.pool
+        pool: Pool | None = ctx.pool
         if pool is None:
             raise FedfuseError("distillation needs unlabeled data at the server: set data.pool")
         size = self.distiller.batch_size

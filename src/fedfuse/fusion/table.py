@@ -128,9 +128,7 @@ class Table:
 class Tabled:
     """The accumulator of a target that needs all teachers at once; `target` maps (M, n, C), (M,) -> (n, C)."""
 
-    def __init__(
-        self, target: Callable[[Tensor, Tensor], Tensor], rows: int, classes: int, bound: int = BOUND
-    ) -> None:
+    def __init__(self, target: Callable[[Tensor, Tensor], Tensor], rows: int, classes: int, bound: int = BOUND) -> None:
         self._target = target
         self._table = Table(rows, classes, bound)
         self._weights: list[float] = []

@@ -48,7 +48,7 @@ class Trained:
 class Trainer:
     """`Trainer(steps=1200)(images)`: each stage takes `steps` steps."""
 
-    latent: int = 24
+    latent: int = 16
     width: int = 32
     steps: int = 1200
     batch_size: int = 128
