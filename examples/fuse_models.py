@@ -3,8 +3,8 @@
 import torch
 from sklearn.datasets import load_digits
 
-from fedfuse import models
-from fedfuse.fusion import AdamCosine, fuse
+from fedfuse import fuse, models
+from fedfuse.fusion import AdamCosine
 
 torch.manual_seed(0)
 x, y = torch.tensor(load_digits().images).float()[:, None] / 8 - 1, torch.tensor(load_digits().target)
