@@ -31,13 +31,13 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from fedfuse import models, rng
+from fedfuse import fuse, models, rng
 from fedfuse.algorithms.fedavg import fedavg
 from fedfuse.context import Context, Nets
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
 from fedfuse.engines import InProcess
-from fedfuse.fusion import AdamCosine, MeanLogits, WeightedMean, fuse, outputs
+from fedfuse.fusion import AdamCosine, MeanLogits, WeightedMean, outputs
 from fedfuse.fusion.table import TensorPool
 from fedfuse.local_settings import LocalSettings
 from fedfuse.types import ServerState, Snapshot, Task, Update

@@ -28,6 +28,7 @@ from fedfuse.model_file import save_model
 from fedfuse.record import Clock, RoundRecord
 from fedfuse.round import run_round
 from fedfuse.select import cohort_size, select
+from fedfuse.threads import threads
 from fedfuse.types import FedfuseError, ServerState, Snapshot
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def perform(experiment: Experiment, out: str | Path | None, *, resume: bool, dis
         raise FedfuseError(f"{path} holds a run already: go on with --resume, or choose another --out")
     federation = experiment.check(Shelf.at(progress=display.preparing))
     path.mkdir(parents=True, exist_ok=True)
-    with _alone_in(path), _threads(experiment.run_.threads):
+    with _alone_in(path), threads(experiment.run_.threads):
         _settle(path, experiment, federation)
         ctx = experiment.context(federation)
         with closing(_engine(experiment, federation, path)) as engine:
@@ -188,17 +189,6 @@ def _alone_in(path: Path) -> Iterator[None]:
     finally:
         shutil.rmtree(path / SCRATCH, ignore_errors=True)
         lock.release()
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """The number of compute threads changes the bits of a sum, so it is part of the experiment."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def default_path(experiment: Experiment, resume: bool) -> Path:

@@ -30,12 +30,13 @@ def wrote(folder: Path, *names: str) -> bool:
 
 
 def test_swiss_roll_writes_its_table_and_picture(swiss_roll: ModuleType, tmp_path: Path) -> None:
-    tiny = swiss_roll.Scale(points=300, hidden=8, rounds=2, sides=4)
+    tiny = swiss_roll.Scale(points=300, hidden=8, rounds=2, sides=3)
     swiss_roll.main(["--seeds", "2", "--out", str(tmp_path)], tiny)
     assert wrote(tmp_path, "swiss_roll.png", "swiss_roll.svg", "swiss_roll.txt")
     rows = list(csv.DictReader((tmp_path / "swiss_roll.csv").open()))
     assert [row["seed"] for row in rows] == ["0", "1"]
-    assert all(0 < float(row[name]) <= float(row["best"]) for row in rows for name in ("fedavg", "clients", "samples"))
+    # FedAvg is the middle of the triangle and the clients its corners: none can be above the best.
+    assert all(0 < float(row[name]) <= float(row["best"]) for row in rows for name in ("fedavg", "clients"))
 
 
 def test_swiss_roll_is_what_the_paper_describes(swiss_roll: ModuleType) -> None:
@@ -63,7 +64,7 @@ def test_toy_writes_its_table_and_picture(toy: ModuleType, tmp_path: Path) -> No
 
 
 def test_toy_shows_what_the_paper_shows(toy: ModuleType) -> None:
-    found = [toy.scores(toy.make(seed, toy.Scale(epochs=20, steps=300), shared_start=False)) for seed in range(3)]
+    found = [toy.scores(toy.make(seed, toy.Scale(epochs=20, steps=200), shared_start=False)) for seed in range(3)]
     mean = {name: sum(seed[name].accuracy for seed in found) / 3 for name in found[0]}
     assert max(mean["local model 1"], mean["local model 2"]) < 0.7  # two classes of three
     assert min(mean["ensemble"], mean["FedDF"]) > 0.9

@@ -1,8 +1,9 @@
 """Train a generator on public images.
 
-Why an autoencoder with a flow and not a GAN: both of its stages are plain regressions whose loss falls on any data,
-from any seed, in any number of steps. A GAN of this size is sharper when it works, but whether it does, and how many
-classes it drops, is known only after looking, and a pool without some classes teaches a student nothing about them.
+Why an autoencoder with a flow and not a GAN: both stages are plain regressions, whose losses fall and say how far
+training has come. A GAN can be sharper, but its losses do not tell whether it dropped classes, and a pool without some
+classes teaches a student nothing about them. (No GAN was measured here; the plain VAE was: on digits, a classifier is
+surer of samples that came through the flow, mean entropy 0.32 against 0.52, and sees the classes in even shares.)
 
 1. Encoder and decoder maximise the evidence bound with a Gaussian pixel whose variance is the one that fits best, the
    mean squared error itself (Rybkin et al. 2021, sigma-VAE). So nothing weighs sharpness against the prior by hand.
