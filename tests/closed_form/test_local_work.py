@@ -17,7 +17,7 @@ from fedfuse.local import CrossEntropy, Proximal, Training
 from fedfuse.local.training import batches, cuts, drawn_epochs
 from fedfuse.local_settings import LocalSettings
 from fedfuse.types import FedfuseError, Task
-from tests.doubles import LINEAR, NORMED, context, initial
+from tests.doubles import DROPPING, LINEAR, NORMED, context, initial
 
 
 def two_points(**local: object) -> Context:
@@ -79,6 +79,23 @@ def test_the_answer_carries_examples_steps_and_mean_loss() -> None:
 def test_a_task_without_a_model_is_an_error_that_names_the_client() -> None:
     with pytest.raises(FedfuseError, match="client 0 was sent no model"):
         Training()(Task(0, 1, None), {}, two_points())
+
+
+def test_dropout_is_drawn_anew_for_each_round_and_client_and_the_same_again() -> None:
+    # All rows are the same row, so the order of a client's batches makes no difference: only the layer draws.
+    ctx = context((DROPPING,) * 2, steps=3)
+    same = replace(ctx.data.train, x=ctx.data.train.x[:1].expand(120, -1), y=torch.zeros(120, dtype=torch.long))
+    ctx = replace(ctx, data=replace(ctx.data, train=same, parts=(torch.arange(20),) * 2))
+    model = initial(ctx).models[DROPPING]
+
+    def trained(client: int, round: int) -> list[float]:
+        answer = Training()(Task(client, round, model), {}, ctx.at(round)).model
+        assert answer is not None
+        return answer.params["0.weight"].flatten().tolist()
+
+    assert trained(0, 1) == trained(0, 1)
+    assert trained(0, 1) != trained(0, 2)
+    assert trained(0, 1) != trained(1, 1)
 
 
 @pytest.mark.parametrize(

@@ -37,11 +37,11 @@ def test_uniform_weights_do_not_look_at_examples(ctx: Context) -> None:
 def test_buffers_are_averaged_like_parameters_and_counters_stay_whole(ctx: Context) -> None:
     # Averaging parameters() alone would keep the first client's statistics: 2.
     first = snapshot(1.0, mean=tensor([2.0]), count=tensor(10))
-    second = snapshot(5.0, mean=tensor([6.0]), count=tensor(21))
+    second = snapshot(5.0, mean=tensor([6.0]), count=tensor(23))
     fused = two_clients(first, second, WeightedMean(), ctx)
     assert fused.buffers["mean"].tolist() == [(1 * 2 + 3 * 6) / 4] == [5.0]
-    # (10 + 3 x 21) / 4 = 18.25, and a counter is a whole number.
-    assert fused.buffers["count"].item() == 18
+    # (10 + 3 x 23) / 4 = 19.75, and a counter is a whole number: the nearest.
+    assert fused.buffers["count"].item() == 20
     assert fused.buffers["count"].dtype == torch.int64
 
 

@@ -28,7 +28,7 @@ def optimizer(net: nn.Module, settings: LocalSettings, rate: float) -> torch.opt
 def cuts(examples: int, batch_size: int) -> list[tuple[int, int]]:
     """Where an epoch is cut into batches. A last batch of one joins the batch before: batch norm needs two."""
     starts = list(range(0, examples, batch_size))
-    if len(starts) > 1 and examples - starts[-1] == 1:
+    if len(starts) > 1 and batch_size > 1 and examples - starts[-1] == 1:
         starts.pop()
     return list(zip(starts, [*starts[1:], examples], strict=True))
 
