@@ -83,7 +83,7 @@ def test_a_task_without_a_model_is_an_error_that_names_the_client() -> None:
 
 def test_dropout_is_drawn_anew_for_each_round_and_client_and_the_same_again() -> None:
     # All rows are the same row, so the order of a client's batches makes no difference: only the layer draws.
-    ctx = context((DROPPING,) * 2, steps=3)
+    ctx = context((DROPPING,) * 2, epochs=None, steps=3)
     same = replace(ctx.data.train, x=ctx.data.train.x[:1].expand(120, -1), y=torch.zeros(120, dtype=torch.long))
     ctx = replace(ctx, data=replace(ctx.data, train=same, parts=(torch.arange(20),) * 2))
     model = initial(ctx).models[DROPPING]
