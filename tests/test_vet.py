@@ -267,3 +267,11 @@ def test_any_single_corruption_is_refused_and_no_other_client_pays_for_it(update
     seen = vetted([update, *others])
     assert seen.accepted == {u.client for u in others}
     assert set(seen.rejected) == {update.client}
+
+
+def test_a_client_that_was_sent_a_model_owes_one() -> None:
+    bare = Update(1, 10, None)
+    stream = Vetted([bare], (1,), SERVER, Vetting(quorum=0), CTX, modelled={1})
+    assert list(stream) == []
+    assert stream.rejected == {1: "was sent a model and answered without one"}
+    assert list(Vetted([bare], (1,), SERVER, Vetting(quorum=0), CTX)) == [bare]  # nobody asked it for a model

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import tomllib
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,9 +70,10 @@ def _settings(pairs: list[str] | None, algorithm: str | None = None, **options: 
 def _value(text: str) -> Any:
     """A TOML value; what is not one is a word, so that names need no quotes."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
+    return parsed["value"] if len(parsed) == 1 else text
 
 
 def _at(data_dir: Path | None) -> None:
@@ -81,8 +83,14 @@ def _at(data_dir: Path | None) -> None:
         os.environ["FEDFUSE_DATA"] = str(data_dir)
 
 
-def _display() -> AbstractContextManager[Display]:
-    return Live(out) if out.is_terminal else nullcontext(Lines(out))
+@contextmanager
+def _display() -> Iterator[Display]:
+    with Live(out) if out.is_terminal else nullcontext(Lines(out)) as display:
+        try:
+            yield display
+        except KeyboardInterrupt:  # typer would only say that it was aborted
+            err.print("stopped; every finished round is kept: go on with --resume", highlight=False)
+            raise typer.Exit(130) from None
 
 
 @app.command(epilog="Example: `fedfuse run digits -a fedprox -r 10 --set algorithm.mu=0.1`")

@@ -32,7 +32,7 @@ def run_round(
     clock, down, note = Clock(), Sent(), None
     tasks = (down.count(algorithm.brief(server, client, ctx)) for client in cohort)
     answers = watch(engine.run(algorithm, tasks, ctx), clock, on_answer)
-    updates = Vetted(answers, cohort, server, rules, ctx)  # a stream: one update in memory at a time
+    updates = Vetted(answers, cohort, server, rules, ctx, down.modelled)  # a stream: one update in memory at a time
     try:
         with clock.stage("fuse"):
             fused, facts = algorithm.fuse(server, updates, ctx)
@@ -58,12 +58,15 @@ def run_round(
 
 
 class Sent:
-    """Counts what goes down to the clients."""
+    """Counts what goes down to the clients, and notes who was sent a model."""
 
-    params = 0
-    bytes = 0
+    def __init__(self) -> None:
+        self.params = self.bytes = 0
+        self.modelled: set[int] = set()
 
     def count(self, task: Task) -> Task:
+        if task.model is not None:
+            self.modelled.add(task.client)
         for group in task.groups():
             self.params += tree.count(group)
             self.bytes += tree.nbytes(group)

@@ -63,6 +63,17 @@ class Run:
 def perform(experiment: Experiment, out: str | Path | None, *, resume: bool, display: Display) -> Run:
     """Carry out all rounds, or with `resume` those that are left. Every finished round is on disk."""
     path = Path(out) if out is not None else default_path(experiment, resume)
+    try:
+        return _perform(experiment, path, resume=resume, display=display)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise FedfuseError(
+            f"{path}: {error.strerror or error}; every finished round is kept: make room and go on with --resume"
+        ) from error
+
+
+def _perform(experiment: Experiment, path: Path, *, resume: bool, display: Display) -> Run:
     if (path / EXPERIMENT).exists() and not resume:
         raise FedfuseError(f"{path} holds a run already: go on with --resume, or choose another --out")
     federation = experiment.check(Shelf.at(progress=display.preparing))
@@ -72,8 +83,8 @@ def perform(experiment: Experiment, out: str | Path | None, *, resume: bool, dis
         ctx = experiment.context(federation)
         with closing(_engine(experiment, federation, path)) as engine:
             server, history = _rounds(experiment, ctx, engine, path, display)
-    for model in server.models.values():
-        save_model(path / MODELS, model, federation.train, federation.labels)
+        for model in server.models.values():
+            save_model(path / MODELS, model, federation.train, federation.labels)
     run = Run(path, history, server.models)
     display.end(run.path, history)
     return run
@@ -108,7 +119,8 @@ def _recover(ctx: Context, engine: Engine, path: Path, display: Display) -> tupl
     for line in damaged:
         display.warn(f"checkpoint {line}")
     if found is None:
-        if damaged:
+        # A record without a checkpoint is a run whose checkpoints are lost, not one that never began.
+        if damaged or record.read(path / ROUNDS):
             raise FedfuseError(f"{path / CHECKPOINTS}: no sound checkpoint is left; start anew with another --out")
         server = ServerState(0, {a: ctx.nets.initial(a, ctx.rng("init", a)) for a in dict.fromkeys(ctx.archs)})
         (path / ROUNDS).unlink(missing_ok=True)
@@ -170,7 +182,7 @@ def _engine(experiment: Experiment, federation: Federation, path: Path) -> Engin
     wanted = experiment.run_.workers or len(os.sched_getaffinity(0))
     if min(wanted, clients) <= 1:
         return InProcess()
-    folder = (path / SCRATCH).resolve()
+    folder = (path / SCRATCH / "federation").resolve()  # inside, so that what a kill leaves half-made goes too
     federation.save(folder)
     return Workers(min(wanted, clients), path / EXPERIMENT, folder)
 

@@ -87,6 +87,7 @@ class Vetted:
     server: ServerState
     rules: Vetting
     ctx: Context
+    modelled: Collection[int] = ()  # who was sent a model, and so owes one
     rejected: dict[int, str] = field(default_factory=dict)
     accepted: set[int] = field(default_factory=set)
     params_up: int = 0
@@ -114,5 +115,7 @@ class Vetted:
             raise _Refused("was not asked in this round")
         if update.client in self.accepted or update.client in self.rejected:
             raise _Refused("sent a second update in one round")
+        if update.model is None and update.client in self.modelled:
+            raise _Refused("was sent a model and answered without one")
         self.rules.check(update, self.server, self.ctx)
         self.accepted.add(update.client)

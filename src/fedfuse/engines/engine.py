@@ -31,8 +31,8 @@ def attempt(algorithm: Algorithm, task: Task, memory: Groups, ctx: Context) -> t
     """One client's work and what it keeps. Whatever goes wrong there costs this client's update only."""
     try:
         update = algorithm.local(task, memory, ctx)
+        return replace(update, memory={}), update.memory
     except MemoryError:
         return Failure(task.client, "ran out of memory in its local work"), memory
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a user's code may even leave the program
         return Failure(task.client, f"failed in its local work: {type(error).__name__}: {error}"), memory
-    return replace(update, memory={}), update.memory

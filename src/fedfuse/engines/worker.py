@@ -11,8 +11,11 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import torch
@@ -64,12 +67,26 @@ def open_(message: dict[str, Any]) -> tuple[Algorithm, Context]:
     return experiment.algorithm.build(), experiment.context(Federation.open(Path(message["folder"])))
 
 
+def _lines() -> Iterator[bytes]:
+    """Lines of standard input. When it ends so does this process, even in the middle of a client's work."""
+    lines: SimpleQueue[bytes] = SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin.buffer:
+            lines.put(line)
+        os._exit(0)
+
+    Thread(target=read, daemon=True).start()
+    while True:
+        yield lines.get()
+
+
 def main() -> None:
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run's to handle; it ends its workers
     serving: tuple[Algorithm, Context] | None = None
-    for line in sys.stdin.buffer:
+    for line in _lines():
         message = json.loads(line)
         if "experiment" in message:
             problem = None

@@ -50,18 +50,27 @@ class Workers:
         """Answers in the order of the tasks. Each worker made its own `algorithm` from the experiment's file."""
         files = _Files(self.folder / f"round-{ctx.round}")
         pending: deque[Future[Path | Failure]] = deque()
+        clients: deque[int] = deque()
         try:
             for task in tasks:
+                clients.append(task.client)
                 pending.append(self._threads.submit(self._ask, task.client, self._message(task, files)))
                 if len(pending) >= self._window:
-                    yield _opened(pending.popleft().result())
+                    yield _opened(clients.popleft(), pending.popleft().result())
             while pending:
-                yield _opened(pending.popleft().result())
+                yield _opened(clients.popleft(), pending.popleft().result())
         finally:
-            for future in pending:  # the round was broken off: no answer may come after it
-                if not future.cancel():
-                    future.exception()
+            self._break_off(pending)
             files.remove()
+
+    def _break_off(self, pending: Iterable[Future[Path | Failure]]) -> None:
+        """A round that ends before its answers: none may come after it, and nobody waits for a long one."""
+        running = [future for future in pending if not future.cancel()]
+        if running:
+            for worker in self._workers:
+                worker.stop()  # it is started again when it is next asked
+        for future in running:
+            future.exception()
 
     def _message(self, task: Task, files: _Files) -> dict[str, Any]:
         return {
@@ -105,12 +114,15 @@ class Workers:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _opened(answer: Path | Failure) -> Update | Failure:
+def _opened(client: int, answer: Path | Failure) -> Update | Failure:
     if isinstance(answer, Failure):
         return answer
-    update = codec.decode_update(answer.read_bytes())
-    answer.unlink()
-    return update
+    try:
+        return codec.decode_update(answer.read_bytes())
+    except FedfuseError as error:
+        return Failure(client, f"sent what cannot be read: {error}")
+    finally:
+        answer.unlink()
 
 
 class _Files:

@@ -45,7 +45,7 @@ class WeightedMean:
 
     def _with_buffers(self, mean: Snapshot, server: ServerState, ctx: Context) -> Snapshot:
         if self.buffers == "keep":
-            return replace(mean, buffers=server.models[mean.arch].buffers)
+            return replace(mean, buffers=tree.map_trees(torch.clone, server.models[mean.arch].buffers))
         if self.buffers == "recalibrate":
             return recalibrated(mean, ctx)
         return mean
