@@ -25,6 +25,11 @@ class Row:
     runs: Sequence[Run]
 
     @property
+    def name(self) -> str:
+        """The algorithm without its settings."""
+        return self.algorithm.partition("(")[0].strip()
+
+    @property
     def best(self) -> list[float]:
         return [run.best.test_accuracy for run in self.runs]
 

@@ -71,11 +71,16 @@ def of_comparison(experiment: Experiment, rows: Sequence[Row], target: float | N
         columns += [f"rounds to\n{100 * target:g} %", f"parameters\nto {100 * target:g} %"]
     table = _table(f"{experiment.name}: {rounds} rounds, {seeds} seed{'s' * (seeds > 1)}", *columns, "seconds")
     top = max(sum(row.best) for row in rows)
+    names = [row.name for row in rows]
+    said = Text()
     for row in rows:
+        label = row.name if names.count(row.name) == 1 else row.algorithm
+        if label != row.algorithm:  # its settings would widen the column: they stand below
+            said.append(f"  {row.algorithm}\n", style="dim")
         reach = [] if target is None else [row.rounds_to(target), row.parameters_to(target)]
-        cells = [row.algorithm, spread(row.best), spread(row.final), spread(row.mean_over_rounds), *reach]
+        cells = [label, spread(row.best), spread(row.final), spread(row.mean_over_rounds), *reach]
         table.add_row(*cells, f"{row.seconds:.1f}", style="bold green" if sum(row.best) == top else None)
-    return Group(table, Text(f"  {folder}", style="green").append("  a run directory each\n", style="dim"))
+    return Group(table, said, Text(f"  {folder}", style="green").append("  a run directory each\n", style="dim"))
 
 
 def _described(title: str, entries: Mapping[str, str]) -> Table:
