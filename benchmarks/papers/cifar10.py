@@ -1,6 +1,6 @@
 """FedAvg against FedDF on CIFAR-10 with CIFAR-100 as the unlabeled pool: ResNet-8, alpha 1 and 0.1, in small.
 
-    FEDFUSE_DATA=FOLDER python benchmarks/papers/cifar10.py [--rounds 6] [--epochs 6] [--steps 200] [--out DIR]
+    FEDFUSE_DATA=FOLDER python benchmarks/papers/cifar10.py [--rounds 4] [--epochs 5] [--steps 150] [--out DIR]
 
 FedDF's setting (Table 1, Figures 15-17) at a scale for two cores: 20 clients of which 4 take part (C = 0.2), few
 rounds and epochs instead of 100 and 40, at most `steps` distillation steps on `pool` images instead of 10,000 on
@@ -79,10 +79,10 @@ def picture(rows: dict[float, list[Row]], out: Path, given: argparse.Namespace) 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rounds", type=int, default=6)
-    options.add_argument("--epochs", type=int, default=6)
-    options.add_argument("--steps", type=int, default=200)
-    options.add_argument("--pool", type=int, default=6_000)
+    options.add_argument("--rounds", type=int, default=4)
+    options.add_argument("--epochs", type=int, default=5)
+    options.add_argument("--steps", type=int, default=150)
+    options.add_argument("--pool", type=int, default=4_000)
     options.add_argument("--out", type=Path, default=Path("runs/papers/cifar10"))
     given = options.parse_args()
     start = perf_counter()

@@ -4,7 +4,7 @@
 
 Once: every client model is run over the pool a single time, the students learn from the table (what fedfuse does).
 Every step: all client models are run on the batch of every step, as FedDF's box reads and its released code does.
-Both train the same students (ResNet-8, batch 128, Adam) from the same K ResNet-8 teachers on images of 3x16x16; several
+Both train the same students (ResNet-8, batch 128, Adam) from the same K ResNet-8 teachers on images of 3x8x8; several
 students are FedDF's Algorithm 3, where every prototype is distilled from all clients. The ratio of the two times is
 interleaved, one compute thread. Peak memory is that of a process that fuses a stream of clients and nothing else.
 """
@@ -28,7 +28,7 @@ from fedfuse.context import Context
 from fedfuse.fusion import AdamCosine, Distilled, MeanLogits
 from fedfuse.types import ServerState, Snapshot, Update
 
-ARCH, SHAPE, BATCH = "resnet8", (3, 16, 16), 128
+ARCH, SHAPE, BATCH = "resnet8", (3, 8, 8), 128
 
 
 def context(clients: int, pool: int) -> Context:
