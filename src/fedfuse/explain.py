@@ -20,7 +20,7 @@ from fedfuse.algorithm import Algorithm
 def explain(name: str, function: named.Function, algorithm: Algorithm) -> RenderableType:
     """The paper's citation and box, the settings with their defaults, and the composition."""
     paper = inspect.getdoc(inspect.getmodule(function)) or ""
-    citation, _, box = "\n\n".join(p.replace("\n", " ") for p in paper.split("\n\n")).partition("\n\n")
+    citation, _, box = "\n\n".join(map(_unwrapped, paper.split("\n\n"))).partition("\n\n")
     settings = Text()
     for parameter in named.settings_of(function):
         settings.append(f"  {parameter.name}", style="cyan").append(f" = {_value(parameter.default)}\n")
@@ -32,6 +32,11 @@ def explain(name: str, function: named.Function, algorithm: Algorithm) -> Render
         settings,
         composition(algorithm),
     )
+
+
+def _unwrapped(paragraph: str) -> str:
+    """A paragraph as one line, for the terminal to wrap. One with indented lines is a box, and keeps them."""
+    return paragraph if "\n " in paragraph else paragraph.replace("\n", " ")
 
 
 def composition(algorithm: Algorithm) -> Tree:
