@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 COLOURS = ["#8a949b", "#2a6f97", "#c8553d", "#588157", "#7b5ea7"]  # the first is the baseline's
 INK, FAINT = "#26323a", "#dfe5e9"
@@ -20,6 +21,7 @@ def panels(count: int, width: float = 5.2, height: float = 3.8) -> tuple[Figure,
     for axis in axes:
         axis.grid(color=FAINT, linewidth=0.8)
         axis.set_axisbelow(True)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))  # rounds are whole
         axis.tick_params(length=0, colors=INK)
         for side in axis.spines.values():
             side.set_visible(False)

@@ -64,7 +64,9 @@ def _settings(pairs: list[str] | None, algorithm: str | None = None, **options: 
         settings[key.strip()] = _value(text.strip())
     chosen = {} if algorithm is None else algorithm_settings(algorithm)
     named = {key.replace("__", "."): value for key, value in options.items() if value is not None}
-    return {**chosen, **settings, **{k: v for k, v in chosen.items() if k == "algorithm.name"}, **named}
+    if algorithm is not None:
+        named["algorithm.name"] = chosen["algorithm.name"]
+    return {**chosen, **settings, **named}
 
 
 def _value(text: str) -> Any:
