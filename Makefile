@@ -40,7 +40,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 format: $(VENV)/.dev ## put the code into its format
 	$(BIN)/ruff check --fix .
