@@ -17,7 +17,7 @@ from fedfuse.data.federation import Federation
 from fedfuse.data.partition import SCHEMES
 from fedfuse.data.picture import summary
 from fedfuse.data.pool import POOLS
-from fedfuse.data.sources import SOURCES
+from fedfuse.data.sources import PATTERNS, SOURCES
 from fedfuse.experiment import Experiment, builtin
 from fedfuse.run import CHECKPOINTS, EXPERIMENT, MODELS, ROUNDS, Run
 
@@ -96,10 +96,7 @@ def catalogue() -> list[Table]:
     """Everything that has a name."""
     functions = {"algorithms": ALGORITHMS, "partitions": SCHEMES, "data sources": SOURCES, "pools": POOLS}
     described = {title: {n: named.summary(f) for n, f in known.items()} for title, known in functions.items()}
-    described["data sources"] |= {
-        "owner/name, folder or file": "a data set of the Hugging Face hub, local parquet, or a folder of images",
-        "package.module:function": "your own function that gives the data",
-    }
+    described["data sources"] |= PATTERNS
     described["algorithms"]["package.module:function"] = "your own function that gives an Algorithm"
     first_lines = {name: f.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for name, f in builtin().items()}
     zoo = {name: entry.description for name, entry in models.ZOO.items()}
