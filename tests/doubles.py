@@ -25,7 +25,7 @@ from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
 from fedfuse.local import Training
 from fedfuse.local_settings import LocalSettings
-from fedfuse.types import Failure, Groups, ServerState, Snapshot, Task, Update
+from fedfuse.types import Extras, Failure, Groups, Like, ServerState, Snapshot, Task, Update
 
 # Nets: `package.module:factory` architectures.
 
@@ -76,7 +76,7 @@ def context(archs: tuple[str, ...] = ("mlp:8",) * 4, *, rounds: int = 3, seed: i
 
 
 def initial(ctx: Context) -> ServerState:
-    return ServerState(0, {arch: ctx.nets.initial(arch, ctx.rng("init", arch)) for arch in dict.fromkeys(ctx.archs)})
+    return ServerState(0, ctx.initial())
 
 
 def snapshot(*values: float, arch: str = "one", dtype: torch.dtype = torch.float32, **buffers: Tensor) -> Snapshot:
@@ -109,31 +109,6 @@ def brief_settings(name: str) -> dict[str, object]:
 
 def brief(name: str, **settings: object) -> Algorithm:
     return ALGORITHMS[name](**brief_settings(name), **settings)
-
-
-# Copies and comparisons, bit for bit.
-
-
-def tensors_of(model: Snapshot) -> dict[str, Tensor]:
-    return {**model.params, **model.buffers}
-
-
-def copied(model: Snapshot) -> Snapshot:
-    return replace(
-        model,
-        params={name: t.clone() for name, t in model.params.items()},
-        buffers={name: t.clone() for name, t in model.buffers.items()},
-    )
-
-
-def bits(model: Snapshot) -> dict[str, bytes]:
-    """Its bytes by name, so that 0 and -0 differ and NaN equals itself."""
-    return {name: t.contiguous().view(torch.uint8).numpy().tobytes() if t.dim() else repr(t.item()).encode()
-            for name, t in tensors_of(model).items()}  # fmt: skip
-
-
-def all_bits(models: Mapping[str, Snapshot]) -> dict[str, dict[str, bytes]]:
-    return {arch: bits(model) for arch, model in models.items()}
 
 
 # Engines and clients.
@@ -225,8 +200,12 @@ class Remembering:
         return replace(done, model=replace(done.model, params=moved), memory=kept, extra={"count": {"n": seen.clone()}})
 
 
+def a_count(server: ServerState, client: int, ctx: Context) -> Extras:
+    return {"count": {"n": Like((), torch.int64)}}
+
+
 def remembering() -> Algorithm:
-    return replace(fedavg(), name="remembering", local=Remembering())
+    return replace(fedavg(), name="remembering", local=Remembering(), expect=a_count)
 
 
 @dataclass(frozen=True)

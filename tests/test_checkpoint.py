@@ -12,8 +12,9 @@ import torch
 from fedfuse import checkpoint
 from fedfuse.checkpoint import Checkpoint, latest, save, write_whole
 from fedfuse.record import RoundRecord
+from fedfuse.testing import bits
 from fedfuse.types import FedfuseError, ServerState
-from tests.doubles import bits, snapshot
+from tests.doubles import snapshot
 
 
 def at(round: int) -> Checkpoint:

@@ -15,8 +15,9 @@ from torch import Tensor
 
 import fedfuse
 from fedfuse import codec
+from fedfuse.testing import bits
 from fedfuse.types import FedfuseError, ServerState, Snapshot, Task, Update
-from tests.doubles import NORMED, bits, context, initial, snapshot
+from tests.doubles import NORMED, context, initial, snapshot
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
 

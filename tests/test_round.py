@@ -11,19 +11,10 @@ from fedfuse.algorithms import fedavg, fedavgm
 from fedfuse.context import Context
 from fedfuse.engines import InProcess
 from fedfuse.round import run_round
+from fedfuse.testing import all_bits, copied, tensors_of
 from fedfuse.types import Failure, ServerState, Update
 from fedfuse.vet import Vetting
-from tests.doubles import (
-    Scripted,
-    all_bits,
-    copied,
-    failing,
-    initial,
-    raises,
-    runs_out_of_memory,
-    sends_no_number,
-    tensors_of,
-)
+from tests.doubles import Scripted, failing, initial, raises, runs_out_of_memory, sends_no_number
 
 
 def answer(client: int, server: ServerState, shift: float, examples: int = 1) -> Update:

@@ -13,17 +13,23 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedfuse.context import Context
-from fedfuse.types import Failure, ServerState, Snapshot, Update
+from fedfuse.testing import copied, tensors_of
+from fedfuse.types import Extras, Failure, Like, ServerState, Snapshot, Update
 from fedfuse.vet import QuorumNotMet, Vetted, Vetting
-from tests.doubles import NORMED, context, copied, initial, tensors_of
+from tests.doubles import NORMED, context, initial
 
 CTX = context((NORMED, "mlp:8", NORMED))
 SERVER: ServerState = initial(CTX)
 Corrupt = Callable[[Update], Update]
 
 
+def expect(client: int) -> Extras:
+    return {"soft": {"l": Like((2, None), low=0, high=1)}} if client == 0 else {}
+
+
 def valid(client: int = 0, examples: int = 12) -> Update:
-    return Update(client, examples, copied(SERVER.models[CTX.archs[client]]), {"soft": {"l": torch.ones(2, 3)}})
+    extra = {"soft": {"l": torch.ones(2, 3)}} if client == 0 else {}
+    return Update(client, examples, copied(SERVER.models[CTX.archs[client]]), extra)
 
 
 def vetted(
@@ -33,10 +39,14 @@ def vetted(
     ctx: Context = CTX,
 ) -> Vetted:
     """All answers, taken in; quorum 0 so that a refusal can be looked at."""
-    stream = Vetted(answers, cohort, SERVER, rules or Vetting(quorum=0), ctx)
+    stream = Vetted(answers, cohort, SERVER, rules or Vetting(quorum=0), ctx, expect)
     for _ in stream:
         pass
     return stream
+
+
+def soft(update: Update, labels: Tensor) -> Update:
+    return replace(update, extra={"soft": {"l": labels}})
 
 
 def reason(update: Update, rules: Vetting | None = None) -> str:
@@ -112,7 +122,15 @@ def test_a_sound_update_is_accepted_and_counted() -> None:
         (lambda u: replace(u, num_examples=None), "claims None examples"),
         (lambda u: replace(u, num_examples=math.nan), "claims nan examples"),
         (lambda u: replace(u, model=copied(SERVER.models["mlp:8"])), "sent a mlp:8 where its architecture is"),
-        (lambda u: replace(u, extra={"soft": {"l": torch.tensor([math.nan])}}), "extra/soft l is not finite"),
+        (lambda u: soft(u, torch.full((2, 3), math.nan)), "extra soft/l is not finite"),
+        (lambda u: soft(u, torch.full((2, 3), -0.1)), "soft/l holds values below 0"),
+        (lambda u: soft(u, torch.full((2, 3), 1.1)), "soft/l holds values above 1"),
+        (lambda u: soft(u, torch.ones(3, 3)), r"soft/l is torch.float32 \(3, 3\), expected .* \(2, 'any'\)"),
+        (lambda u: soft(u, torch.ones(2)), r"soft/l is torch.float32 \(2,\), expected"),
+        (lambda u: soft(u, torch.ones(2, 3).double()), "soft/l is torch.float64"),
+        (lambda u: replace(u, extra={}), r"groups differ: missing \['soft'\]"),
+        (lambda u: replace(u, extra={"soft": {}}), r"tensors of soft differ: missing \['l'\]"),
+        (lambda u: replace(u, extra={**u.extra, "more": {}}), r"groups differ: missing \[\], unexpected \['more'\]"),
         (lambda u: replace(u, client=7), "was not asked in this round"),
         (lambda u: replace(u, client=-1), "was not asked in this round"),
     ],
@@ -183,7 +201,7 @@ def test_it_is_a_stream_that_asks_for_the_next_only_when_asked() -> None:
             taken.append(client)
             yield valid(client)
 
-    stream = iter(Vetted(answers(), (0, 1, 2), SERVER, Vetting(), CTX))
+    stream = iter(Vetted(answers(), (0, 1, 2), SERVER, Vetting(), CTX, expect))
     next(stream)
     assert taken == [0]
 
@@ -211,7 +229,7 @@ def sound_updates(draw: st.DrawFn) -> Update:
         {name: drawn(name, t) for name, t in template.params.items()},
         {name: drawn(name, t) for name, t in template.buffers.items()},
     )
-    return Update(client, draw(st.integers(1, 10_000_000)), model)
+    return Update(client, draw(st.integers(1, 10_000_000)), model, valid(client).extra)
 
 
 @st.composite

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fedfuse.context import Context
-from fedfuse.types import Groups, ServerState, Task, Update
+from fedfuse.select import Selection
+from fedfuse.types import Extras, Groups, ServerState, Task, Update
 
 Facts = Mapping[str, Any]  # what a round wants on record, JSON-able
 
@@ -24,6 +25,24 @@ class Fuse(Protocol):
     def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]: ...
 
 
+class Expect(Protocol):
+    """What a client's answer holds beside its model: vetting refuses an answer that holds anything else."""
+
+    def __call__(self, server: ServerState, client: int, ctx: Context) -> Extras: ...
+
+
+@dataclass(frozen=True)
+class NothingMore:
+    """The model is all that a client sends."""
+
+    def __call__(self, server: ServerState, client: int, ctx: Context) -> Extras:
+        return {}
+
+
+def anything(ctx: Context) -> None:
+    """Every experiment suits."""
+
+
 @dataclass(frozen=True)
 class SendModel:
     """Each client is sent the server's model of its own architecture."""
@@ -34,9 +53,20 @@ class SendModel:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A federated algorithm. Anything that supplies `brief`, `local` and `fuse` is one."""
+    """A federated algorithm. Anything that supplies `brief`, `local` and `fuse` is one.
+
+    expect: what clients send beside a model. selection: how its paper draws cohorts, where an experiment leaves that
+    open. head: every model ends in a shared head of this width. large_server: the server has a model of its own,
+    `models.server`, which is the one that is reported. check: raises a FedfuseError where an experiment does not suit
+    it, before anything runs.
+    """
 
     name: str
     local: LocalWork
     fuse: Fuse
     brief: Brief = field(default_factory=SendModel)
+    expect: Expect = field(default_factory=NothingMore)
+    selection: Selection = "uniform"
+    head: int | None = None
+    large_server: bool = False
+    check: Callable[[Context], None] = anything

@@ -138,7 +138,8 @@ def encode_state(server: ServerState, clients: Mapping[int, Groups], header: Map
         groups |= _model_groups(f"models/{arch}", model)
     for client, memory in clients.items():
         groups |= _prefixed(f"clients/{client}", memory)
-    facts = {"round": server.round, "models": list(server.models), "clients": list(clients)}
+    archs = {key: model.arch for key, model in server.models.items()}
+    facts = {"round": server.round, "models": archs, "clients": list(clients)}
     return encode(groups, {**header, "state": facts})
 
 
@@ -147,8 +148,8 @@ def decode_state(blob: bytes) -> tuple[ServerState, dict[int, Groups], dict[str,
     with _reading("a checkpoint"):
         facts = header.pop("state")
         models = {
-            arch: Snapshot(arch, groups[f"models/{arch}/params"], groups[f"models/{arch}/buffers"])
-            for arch in facts["models"]
+            key: Snapshot(arch, groups[f"models/{key}/params"], groups[f"models/{key}/buffers"])
+            for key, arch in facts["models"].items()
         }
         clients: dict[int, Groups] = {client: _under(f"clients/{client}", groups) for client in facts["clients"]}
         return ServerState(facts["round"], models, _under("memory", groups)), clients, header

@@ -73,8 +73,11 @@ def _sent(run: Run, until: int | None) -> int:
 def variants(
     experiment: Experiment, algorithms: Sequence[str], seeds: Sequence[int]
 ) -> Mapping[tuple[str, int], Experiment]:
-    """The experiment with each algorithm and seed. Settings of the experiment's own algorithm stay with it."""
-    base = experiment.resolved()
+    """The experiment with each algorithm and seed. Settings of the experiment's own algorithm stay with it.
+
+    Cohorts are drawn in one way for all, also where an algorithm's paper draws them in another.
+    """
+    base = overridden(experiment.resolved(), {"run.selection": experiment.run_.selection or "uniform"})
     made: dict[tuple[str, int], Experiment] = {}
     for name in algorithms:
         for seed in seeds:

@@ -145,9 +145,11 @@ class PartitionSection(NamedSection):
 
 
 class ModelsSection(Section):
-    """The architecture of the clients: one name, or several with their weights."""
+    """The architecture of the clients, one name or several with their weights, and the server's large one."""
 
     clients: str | dict[str, PositiveFloat]
+    capability: str | None = Field(None, description="column of the data that ranks clients; else drawn by the seed")
+    server: str | None = Field(None, description="the large model of algorithms whose server has its own")
 
     @model_validator(mode="before")
     @classmethod
@@ -188,7 +190,7 @@ class RunSection(Section):
     workers: NonNegativeInt = Field(0, description="worker processes; 0 is one per core, 1 is none beside this one")
     threads: PositiveInt = Field(1, description="compute threads per process; their number changes the bits")
     fraction: float = Field(1.0, gt=0, le=1, description="share of the clients that take part in a round")
-    selection: Selection = "uniform"
+    selection: Selection | None = Field(None, description="how cohorts are drawn; by default as the algorithm's paper")
     quorum: PositiveInt = Field(1, description="accepted updates without which a round changes nothing")
     max_examples: PositiveInt = Field(10_000_000, description="most examples that a client may claim")
     max_norm: PositiveFloat | None = Field(None, description="how far a client's model may move from the server's")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedfuse import models, rng
 from fedfuse.data.examples import Examples
@@ -70,10 +70,21 @@ class Context:
     nets: Nets
     round: int = 0
     fresh_pool: FreshPool | None = None
+    server: str | None = None  # the architecture of the server's own large model, where the algorithm has one
 
     def rng(self, purpose: str, *parts: int | str) -> torch.Generator:
         """The generator of this purpose: `ctx.rng("shuffle", ctx.round, client)`."""
         return rng.generator(self.seed, purpose, *parts)
+
+    def initial(self) -> dict[str, Snapshot]:
+        """The server's first models: of every client architecture, and its own large one if it has one."""
+        held = dict.fromkeys([*self.archs, *([self.server] if self.server else [])])
+        return {arch: self.nets.initial(arch, self.rng("init", arch)) for arch in held}
+
+    @property
+    def reported(self) -> tuple[str, ...]:
+        """The architectures whose mean accuracy is the run's: the server's own large model, or all."""
+        return (self.server,) if self.server else tuple(dict.fromkeys(self.archs))
 
     def at(self, round: int) -> Context:
         return replace(self, round=round)
@@ -89,8 +100,13 @@ class Context:
         return self.local.rate(self.round, self.rounds)
 
 
-def assign(weights: Mapping[str, float], clients: int, generator: torch.Generator) -> tuple[str, ...]:
-    """Spread architectures over clients in proportion to their weights, at random, fixed by the generator."""
+def assign(
+    weights: Mapping[str, float], clients: int, generator: torch.Generator, capability: Tensor | None = None
+) -> tuple[str, ...]:
+    """Spread architectures over clients in proportion to their weights: at random, fixed by the generator.
+
+    With the clients' `capability` (K,) they go by it: the least capable take the architectures that are named first.
+    """
     total = sum(weights.values())
     if not weights or min(weights.values()) <= 0:
         raise FedfuseError(f"models.clients = {dict(weights)}: give each architecture a positive weight")
@@ -100,4 +116,6 @@ def assign(weights: Mapping[str, float], clients: int, generator: torch.Generato
     for arch in sorted(exact, key=lambda a: counts[a] - exact[a])[: clients - sum(counts.values())]:
         counts[arch] += 1
     flat = [arch for arch, n in counts.items() for _ in range(n)]
-    return tuple(flat[i] for i in torch.randperm(clients, generator=generator).tolist())
+    if capability is None:
+        return tuple(flat[i] for i in torch.randperm(clients, generator=generator).tolist())
+    return tuple(flat[i] for i in capability.argsort(stable=True).argsort().tolist())

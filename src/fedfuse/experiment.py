@@ -32,6 +32,7 @@ from fedfuse.data.shelf import Shelf
 from fedfuse.data.sources import from_shelf
 from fedfuse.display import Display, Silent
 from fedfuse.local_settings import LocalSettings
+from fedfuse.models.shared_head import with_head
 from fedfuse.named import did_you_mean
 from fedfuse.run import Run, perform
 from fedfuse.types import FedfuseError
@@ -79,10 +80,34 @@ class Experiment(BaseModel):
 
     def context(self, federation: Federation) -> Context:
         """What the parts of a round may ask for. The same in every process of a run."""
-        archs = assign(self.models.weights, len(federation.parts), rng.generator(self.run_.seed, "architectures"))
-        nets = Nets(federation.train.classes, federation.train.shape)
-        fresh = self._fresh_pool(federation.train)
-        return Context(self.run_.seed, self.run_.rounds, self.local, federation, archs, nets, fresh_pool=fresh)
+        weights, server = self._architectures()
+        capability = None if self.models.capability is None else federation.client_means(self.models.capability)
+        archs = assign(weights, len(federation.parts), rng.generator(self.run_.seed, "architectures"), capability)
+        return Context(
+            self.run_.seed,
+            self.run_.rounds,
+            self.local,
+            federation,
+            archs,
+            Nets(federation.train.classes, federation.train.shape),
+            fresh_pool=self._fresh_pool(federation.train),
+            server=server,
+        )
+
+    def _architectures(self) -> tuple[dict[str, float], str | None]:
+        """The clients' architectures with their weights, and the server's own, as the algorithm wants them to end."""
+        algorithm = self.algorithm.build()
+        weights = {with_head(arch, algorithm.head): weight for arch, weight in self.models.weights.items()}
+        if not algorithm.large_server:
+            return weights, None
+        if self.models.server is None:
+            right = f"{algorithm.name} trains a large model at the server: name its architecture"
+            raise ConfigError([Problem("models.server", None, right)])
+        server = with_head(self.models.server, algorithm.head)
+        if server in weights:
+            right = "is an architecture of the clients too: the server's own model needs another one"
+            raise ConfigError([Problem("models.server", self.models.server, right)])
+        return weights, server
 
     def _fresh_pool(self, train: Examples) -> FreshPool | None:
         """The pool's function again, where its settings say that each round draws its own."""
@@ -95,12 +120,14 @@ class Experiment(BaseModel):
     def check(self, shelf: Shelf | None = None) -> Federation:
         """Everything short of training: data, partition, models and algorithm all resolve."""
         federation = self.federation(shelf)
-        for arch in self.models.weights:
+        weights, server = self._architectures()
+        for key, arch in [*(("clients", a) for a in weights), *([("server", server)] if server else [])]:
             try:
                 models.check(arch, classes=federation.train.classes, shape=federation.train.shape)
             except FedfuseError as error:
-                raise ConfigError([Problem("models.clients", arch, str(error))]) from error
-        self.algorithm.build()
+                raise ConfigError([Problem(f"models.{key}", arch, str(error))]) from error
+        ctx = self.context(federation)
+        self.algorithm.build().check(ctx)
         return federation
 
     def resolved(self) -> dict[str, Any]:

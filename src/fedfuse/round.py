@@ -6,6 +6,7 @@ The checkpoint that follows is the run's (`experiment.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from fedfuse import tree
 from fedfuse.algorithm import Algorithm
@@ -32,7 +33,8 @@ def run_round(
     clock, down, note = Clock(), Sent(), None
     tasks = (down.count(algorithm.brief(server, client, ctx)) for client in cohort)
     answers = watch(engine.run(algorithm, tasks, ctx), clock, on_answer)
-    updates = Vetted(answers, cohort, server, rules, ctx, down.modelled)  # a stream: one update in memory at a time
+    expect = partial(algorithm.expect, server, ctx=ctx)
+    updates = Vetted(answers, cohort, server, rules, ctx, expect, down.modelled)  # a stream: one update at a time
     try:
         with clock.stage("fuse"):
             fused, facts = algorithm.fuse(server, updates, ctx)
@@ -43,8 +45,8 @@ def run_round(
     return fused, RoundRecord(
         round=fused.round,
         cohort=cohort,
-        test_accuracy=sum(s.accuracy for s in scores.values()) / len(scores),
-        test_loss=sum(s.loss for s in scores.values()) / len(scores),
+        test_accuracy=sum(scores[arch].accuracy for arch in ctx.reported) / len(ctx.reported),
+        test_loss=sum(scores[arch].loss for arch in ctx.reported) / len(ctx.reported),
         models={arch: {"accuracy": s.accuracy, "loss": s.loss} for arch, s in scores.items()},
         params_up=updates.params_up,
         params_down=down.params,

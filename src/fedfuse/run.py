@@ -97,10 +97,11 @@ def _rounds(
     server, history = _recover(ctx, engine, path, display)
     sizes = torch.tensor([len(part) for part in ctx.data.parts])
     cohort_of = cohort_size(len(sizes), experiment.run_.fraction)
+    how = experiment.run_.selection or algorithm.selection
     display.begin(f"{experiment.name} · {algorithm.name}", ctx.rounds, history)
     for number in range(server.round + 1, ctx.rounds + 1):
         now, clock = ctx.at(number), Clock()
-        cohort = select(sizes, cohort_of, experiment.run_.selection, now.rng("select", number))
+        cohort = select(sizes, cohort_of, how, now.rng("select", number))
         display.round_begins(number, cohort)
         server, done = run_round(algorithm, server, engine, cohort, rules, now, display.answered)
         # The record travels inside the checkpoint, so a crash between the two files loses neither.
@@ -122,7 +123,7 @@ def _recover(ctx: Context, engine: Engine, path: Path, display: Display) -> tupl
         # A record without a checkpoint is a run whose checkpoints are lost, not one that never began.
         if damaged or record.read(path / ROUNDS):
             raise FedfuseError(f"{path / CHECKPOINTS}: no sound checkpoint is left; start anew with another --out")
-        server = ServerState(0, {a: ctx.nets.initial(a, ctx.rng("init", a)) for a in dict.fromkeys(ctx.archs)})
+        server = ServerState(0, ctx.initial())
         (path / ROUNDS).unlink(missing_ok=True)
         return server, []
     assert found.record is not None

@@ -8,12 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 Tensors = Mapping[str, Tensor]
 Groups = Mapping[str, Tensors]
+
+
+@dataclass(frozen=True)
+class Like:
+    """What a tensor from outside must look like. `None` in a shape stands for any length, "n" for the examples that
+    the client claims; values outside `low` to `high` are refused."""
+
+    shape: tuple[int | Literal["n"] | None, ...]
+    dtype: torch.dtype = torch.float32
+    low: float | None = None
+    high: float | None = None
+
+    @staticmethod
+    def each(tensors: Tensors) -> dict[str, Like]:
+        """Tensors of the same names, shapes and dtypes."""
+        return {name: Like(tuple(t.shape), t.dtype) for name, t in tensors.items()}
+
+
+Extras = Mapping[str, Mapping[str, Like]]  # by group and name, as an update's `extra`
 
 
 class FedfuseError(Exception):

@@ -6,14 +6,15 @@ A refused update costs its client, never the run: it is recorded by client and r
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from fedfuse import tree
 from fedfuse.context import Context
-from fedfuse.types import Failure, ServerState, Snapshot, Tensors, Update
+from fedfuse.types import Extras, Failure, Like, ServerState, Snapshot, Tensors, Update
 
 
 class QuorumNotMet(Exception):
@@ -32,13 +33,16 @@ class Vetting:
     max_examples: int = 10_000_000
     max_norm: float | None = None
 
-    def check(self, update: Update, server: ServerState, ctx: Context) -> None:
+    def check(self, update: Update, server: ServerState, ctx: Context, extras: Extras) -> None:
         """Raise `_Refused` with the reason, or accept."""
         n = update.num_examples
         if type(n) is not int or not 1 <= n <= self.max_examples:
             raise _Refused(f"claims {n!r} examples; a whole number from 1 to {self.max_examples:,} is accepted")
-        for group, tensors in update.extra.items():
-            _finite(tensors, f"extra/{group}")
+        _same_names("groups", update.extra, extras)
+        for group, expected in extras.items():
+            _same_names(f"tensors of {group}", update.extra[group], expected)
+            for name, like in expected.items():
+                _alike(update.extra[group][name], like, f"{group}/{name}", n)
         if update.model is not None:
             self._check_model(update.model, server.models[ctx.archs[update.client]])
 
@@ -59,14 +63,33 @@ class Vetting:
 
 
 def _matches(sent: Tensors, template: Tensors) -> None:
-    if sent.keys() != template.keys():
-        missing, extra = sorted(template.keys() - sent.keys()), sorted(sent.keys() - template.keys())
-        raise _Refused(f"tensor names differ: missing {missing[:3]}, unexpected {extra[:3]}")
+    _same_names("tensor names", sent, template)
     for name, tensor in template.items():
         if sent[name].shape != tensor.shape or sent[name].dtype != tensor.dtype:
             raise _Refused(
                 f"{name} is {sent[name].dtype} {tuple(sent[name].shape)}, expected {tensor.dtype} {tuple(tensor.shape)}"
             )
+
+
+def _same_names(what: str, sent: Collection[str], expected: Collection[str]) -> None:
+    if set(sent) != set(expected):
+        missing, extra = sorted(set(expected) - set(sent)), sorted(set(sent) - set(expected))
+        raise _Refused(f"{what} differ: missing {missing[:3]}, unexpected {extra[:3]}")
+
+
+def _alike(tensor: Tensor, like: Like, what: str, examples: int) -> None:
+    """Its shape, dtype and values are as expected; `examples` is what the client claims to have."""
+    lengths = [examples if length == "n" else length for length in like.shape]
+    fits = len(lengths) == tensor.dim() and all(
+        want is None or want == got for want, got in zip(lengths, tensor.shape, strict=True)
+    )
+    if not fits or tensor.dtype != like.dtype:
+        shape = tuple("any" if length is None else length for length in lengths)
+        raise _Refused(f"{what} is {tensor.dtype} {tuple(tensor.shape)}, expected {like.dtype} {shape}")
+    _finite({what: tensor}, "extra")
+    for bound, outside in ((like.low, torch.lt), (like.high, torch.gt)):
+        if bound is not None and bool(outside(tensor, bound).any()):
+            raise _Refused(f"{what} holds values {'below' if outside is torch.lt else 'above'} {bound:g}")
 
 
 def _finite(tensors: Tensors, what: str) -> None:
@@ -87,6 +110,7 @@ class Vetted:
     server: ServerState
     rules: Vetting
     ctx: Context
+    expect: Callable[[int], Extras] = lambda client: {}
     modelled: Collection[int] = ()  # who was sent a model, and so owes one
     rejected: dict[int, str] = field(default_factory=dict)
     accepted: set[int] = field(default_factory=set)
@@ -117,5 +141,5 @@ class Vetted:
             raise _Refused("sent a second update in one round")
         if update.model is None and update.client in self.modelled:
             raise _Refused("was sent a model and answered without one")
-        self.rules.check(update, self.server, self.ctx)
+        self.rules.check(update, self.server, self.ctx, self.expect(update.client))
         self.accepted.add(update.client)

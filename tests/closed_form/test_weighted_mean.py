@@ -11,9 +11,10 @@ from torch import tensor
 from fedfuse.context import Context
 from fedfuse.fusion import Averaged, WeightedMean
 from fedfuse.fusion.aggregate import recalibrated
+from fedfuse.testing import bits
 from fedfuse.tree import RunningMean
 from fedfuse.types import FedfuseError, ServerState, Snapshot
-from tests.doubles import NORMED, bits, context, initial, snapshot, update
+from tests.doubles import NORMED, context, initial, snapshot, update
 
 SERVER = ServerState(0, {"one": snapshot(0.0, mean=tensor([7.0]), count=tensor(70))})
 

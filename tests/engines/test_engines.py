@@ -15,8 +15,9 @@ from fedfuse.context import Context
 from fedfuse.engines import Engine, InProcess, Workers
 from fedfuse.engines.engine import attempt
 from fedfuse.experiment import Experiment
+from fedfuse.testing import bits
 from fedfuse.types import Failure, FedfuseError, ServerState, Task, Update
-from tests.doubles import DROPPING, bits, failing, initial
+from tests.doubles import DROPPING, failing, initial
 
 
 def experiment(algorithm: str, clients: int = 20, arch: str = DROPPING) -> Experiment:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fedfuse.algorithms.fedavg import fedavg
 from fedfuse.algorithms.fedavgm import fedavgm
 from fedfuse.algorithms.fedbe import fedbe
 from fedfuse.algorithms.feddf import feddf
@@ -70,8 +71,9 @@ def test_they_are_laid_over_other_algorithms() -> None:
 
 
 def test_over_something_that_does_not_average() -> None:
-    with pytest.raises(FedfuseError, match="one-shot does not average"):
-        feddf(over=one_shot())
+    own = replace(fedavg(), name="own", fuse=lambda server, updates, ctx: (server, {}))
+    with pytest.raises(FedfuseError, match="own does not average"):
+        feddf(over=own)
 
 
 def test_fedbe_without_samples_and_anchor_is_feddf_bit_for_bit() -> None:
@@ -116,7 +118,8 @@ def test_one_shot_measures_the_ensemble_on_all_of_the_test_set_and_has_one_round
     right = torch.softmax(logits, 2).mean(0).argmax(1) == ctx.data.test.y
     assert facts["ensemble"]["accuracy"] == pytest.approx(float(right.double().mean()))
     with pytest.raises(FedfuseError, match=r"run\.rounds = 1"):
-        algorithm.fuse(server, iter(()), replace(ctx, rounds=2))
+        algorithm.check(replace(ctx, rounds=2))
+    algorithm.check(replace(ctx, rounds=1))
 
 
 def test_the_student_gains_on_the_average_of_unlike_clients() -> None:

@@ -13,8 +13,9 @@ import fedfuse
 from fedfuse.algorithms import ALGORITHMS
 from fedfuse.display import Silent
 from fedfuse.record import RoundRecord
+from fedfuse.testing import all_bits
 from tests.command_line import SMALL, CommandLine, models_of, rounds_of
-from tests.doubles import DROPPING, all_bits, brief_settings
+from tests.doubles import DROPPING, brief_settings
 
 NAMES = [*ALGORITHMS, "tests.doubles:remembering", "tests.doubles:three_raise"]
 

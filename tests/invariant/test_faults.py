@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import fedfuse
+from fedfuse.testing import all_bits
 from tests.command_line import CommandLine, models_of, rounds_of
-from tests.doubles import LINEAR, all_bits, failing, initial
+from tests.doubles import LINEAR, failing, initial
 
 
 def experiment(algorithm: str, **run: object) -> fedfuse.Experiment:

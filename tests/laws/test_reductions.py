@@ -8,8 +8,9 @@ from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms import fedavg, fedavgm, fedprox
 from fedfuse.engines import InProcess
 from fedfuse.round import run_round
+from fedfuse.testing import all_bits
 from fedfuse.vet import Vetting
-from tests.doubles import DROPPING, NORMED, all_bits, context, initial
+from tests.doubles import DROPPING, NORMED, context, initial
 
 
 def three_rounds(algorithm: Algorithm, arch: str) -> list[object]:

@@ -14,6 +14,7 @@ rate is constant, models are collected after step 500, weights decay, and the lo
 classes (`docs/papers.md`). What is None below is the preset's.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 from fedfuse.algorithm import Algorithm
@@ -84,10 +85,9 @@ def fedbe(
         "delta_gaussian": DeltaGaussian(0.1 if scale is None else scale),
     }
     parts: list[Ensemble] = [Samples(drawn[posterior or ("delta_gaussian" if code else "gaussian")], samples)]
-    return Algorithm(
-        "fedbe",
-        brief=base.brief,
-        local=base.local,
+    return replace(
+        base,
+        name="fedbe",
         fuse=Distilled(
             aggregate=aggregate_of(base),
             ensemble=Union(*([Clients()] if clients else []), *([Anchors()] if anchor else []), *parts),

@@ -12,6 +12,7 @@ In each round (Algorithms 1 and 3; 3 has several architectures, each with its ow
 differs: teachers and student see the same augmented pool, and drop-worst also drops outliers (`docs/papers.md`).
 """
 
+from dataclasses import replace
 from typing import Literal
 
 from fedfuse.algorithm import Algorithm
@@ -55,10 +56,9 @@ def feddf(
     learn: Distiller = AdamCosine(lr, steps, batch_size, clip, patience, every, augment)
     if distiller == "sgd":  # Table 7
         learn = SGD(lr, batch_size=batch_size, schedule="cosine", steps=steps, clip=clip, augment=augment)
-    return Algorithm(
-        "feddf",
-        brief=base.brief,
-        local=base.local,
+    return replace(
+        base,
+        name="feddf",
         fuse=Distilled(
             aggregate=aggregate_of(base),
             ensemble=Clients(),

@@ -6,27 +6,20 @@ measured on the whole test set (`ensemble` in the round's facts); the model is t
 from the clients' average on, as in v-Distillation.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 
-from fedfuse.algorithm import Algorithm, Facts, Fuse
+from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms.v_distillation import v_distillation
 from fedfuse.context import Context
-from fedfuse.types import FedfuseError, ServerState, Update
+from fedfuse.types import FedfuseError
 
 WHOLE = 10**9  # more test examples than there are
 
 
-@dataclass(frozen=True)
-class OneRound:
-    """Refuses to be run for more than one round, before any client is asked."""
-
-    fuse: Fuse
-
-    def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]:
-        if ctx.rounds != 1:
-            raise FedfuseError(f"one-shot has one round, but rounds = {ctx.rounds}: set run.rounds = 1")
-        return self.fuse(server, updates, ctx)
+def one_round(ctx: Context) -> None:
+    """Refuse to be run for more than one round, before any client is asked."""
+    if ctx.rounds != 1:
+        raise FedfuseError(f"one-shot has one round, but rounds = {ctx.rounds}: set run.rounds = 1")
 
 
 def one_shot(
@@ -44,4 +37,4 @@ def one_shot(
         over=over, sharpen=sharpen, lr=lr, epochs=epochs, batch_size=batch_size, momentum=momentum, augment=augment,
         probe=WHOLE,
     )  # fmt: skip
-    return Algorithm("one-shot", brief=distilled.brief, local=distilled.local, fuse=OneRound(distilled.fuse))
+    return replace(distilled, name="one-shot", check=one_round)

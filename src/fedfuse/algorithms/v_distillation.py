@@ -6,6 +6,8 @@ probabilities, sharpened, is learnt for 20 epochs from their average on. The pap
 that of the released code.
 """
 
+from dataclasses import replace
+
 from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms.fedavg import fedavg
 from fedfuse.fusion import SGD, Clients, Distilled, MeanProbs, aggregate_of
@@ -24,10 +26,9 @@ def v_distillation(
 ) -> Algorithm:
     """The clients' average, then distilled from the mean of their probabilities with SGD."""
     base = over or fedavg()
-    return Algorithm(
-        "v-distillation",
-        brief=base.brief,
-        local=base.local,
+    return replace(
+        base,
+        name="v-distillation",
         fuse=Distilled(
             aggregate=aggregate_of(base),
             ensemble=Clients(),

@@ -53,6 +53,14 @@ class Federation:
         """(K, C): how many examples of each class each client has."""
         return label_counts(self.train.y, self.parts, len(self.labels))
 
+    def client_means(self, column: str) -> Tensor:
+        """The mean (K,) of a column of the data over each client's examples: its capability, for instance."""
+        if column not in self.train.columns:
+            known = ", ".join(self.train.columns) or "none"
+            raise FedfuseError(f"the data has no column {column!r}, it has {known}")
+        values = self.train.columns[column].double()
+        return torch.stack([values[part].mean() for part in self.parts])
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of every example, statistic and part: two federations with the same one train the same."""

@@ -3,6 +3,7 @@
 - `resnet8`, `resnet8:gn`: a net of the zoo, with its own or another norm
 - `mlp:64-32`, `mlp:64-32:bn`: a perceptron with these hidden widths
 - `hf:<id or folder>`: a Hugging Face image classifier
+- `resnet8+head128`: any of them with the head of this width that Fed-ET's models share
 - `package.module:factory`: your own, `factory(classes: int, shape: tuple[int, ...]) -> torch.nn.Module`
 """
 
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfuse import rng
-from fedfuse.models import external, mobile, resnet, small, vgg
+from fedfuse.models import external, mobile, resnet, shared_head, small, vgg
 from fedfuse.models.classifier import Classifier, Shape
 from fedfuse.models.norms import NORMS, Norm
 from fedfuse.types import FedfuseError
@@ -86,7 +87,9 @@ def build(name: str, *, classes: int, shape: Shape) -> nn.Module:
         raise FedfuseError(f"{name} cannot have {classes} classes: give 1 or more")
     if not shape or min(shape) < 1:
         raise FedfuseError(f"{name} cannot have inputs of shape {shape}: give (C, H, W) or (D,)")
-    return _resolve(name)(classes, shape)
+    base, width = shared_head.split(name)
+    net = _resolve(base)(classes, shape)
+    return net if width is None else shared_head.crowned(base, net, width, classes)
 
 
 def check(name: str, classes: int, shape: Shape) -> None:
