@@ -28,6 +28,19 @@ def test_an_algorithm_is_said_by_its_name_with_or_without_settings() -> None:
     }
 
 
+def test_a_dotted_setting_is_the_experiments_for_this_algorithm_alone() -> None:
+    said = 'fed-et(lam=0.5, models.clients={"mlp:8"=1, "mlp:6"=1}, models.server="mlp:16")'
+    assert algorithm_settings(said) == {
+        "algorithm.name": "fed-et",
+        "algorithm.lam": 0.5,
+        "models.clients": {"mlp:8": 1, "mlp:6": 1},
+        "models.server": "mlp:16",
+    }
+    made = variants(fedfuse.load("digits", SMALL), ["fedavg", said], [0])
+    assert [list(each.models.weights) for each in made.values()] == [["mlp:64-32"], ["mlp:8", "mlp:6"]]
+    assert {each.run_.selection for each in made.values()} == {"uniform"}  # the same cohorts for both
+
+
 @pytest.mark.parametrize("said", ["fedbe(samples=", "fedbe)", "(samples=5)", "fedbe(samples)", ""])
 def test_what_is_neither_is_an_error_that_shows_how_to_say_it(said: str) -> None:
     with pytest.raises(FedfuseError, match="Write a name, or a name with settings"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -43,6 +43,11 @@ def anything(ctx: Context) -> None:
     """Every experiment suits."""
 
 
+def as_named(clients: Sequence[str], server: str) -> str:
+    """The large model is what the experiment names."""
+    return server
+
+
 @dataclass(frozen=True)
 class SendModel:
     """Each client is sent the server's model of its own architecture."""
@@ -53,20 +58,16 @@ class SendModel:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A federated algorithm. Anything that supplies `brief`, `local` and `fuse` is one.
-
-    expect: what clients send beside a model. selection: how its paper draws cohorts, where an experiment leaves that
-    open. head: every model ends in a shared head of this width. large_server: the server has a model of its own,
-    `models.server`, which is the one that is reported. check: raises a FedfuseError where an experiment does not suit
-    it, before anything runs.
-    """
+    """A federated algorithm. Anything that supplies `brief`, `local` and `fuse` is one."""
 
     name: str
     local: LocalWork
     fuse: Fuse
     brief: Brief = field(default_factory=SendModel)
     expect: Expect = field(default_factory=NothingMore)
-    selection: Selection = "uniform"
-    head: int | None = None
-    large_server: bool = False
-    check: Callable[[Context], None] = anything
+    selection: Selection = "uniform"  # how its paper draws cohorts, where an experiment leaves that open
+    head: int | None = None  # every model ends in a shared head of this width
+    large_server: bool = False  # the server has a model of its own, `models.server`: the one that is reported
+    server_arch: Callable[[Sequence[str], str], str] = as_named  # of that model, from the clients' and the one named
+    small_models: bool = True  # the server holds a model of each client architecture
+    check: Callable[[Context], None] = anything  # a FedfuseError where an experiment does not suit, before it runs

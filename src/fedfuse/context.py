@@ -14,6 +14,8 @@ from fedfuse.data.federation import Federation
 from fedfuse.local_settings import LocalSettings
 from fedfuse.types import FedfuseError, Snapshot
 
+_MOST_NETS = 32  # far more than a run has architectures, unless its nets grow (FedMA): each width is another one
+
 
 @dataclass(frozen=True)
 class Nets:
@@ -28,11 +30,15 @@ class Nets:
 
     def scratch(self, arch: str, use: str = "work") -> nn.Module:
         """A net whose values are whatever its last user left. Two that are needed at once have two uses."""
-        if (arch, use) not in self._kept:
+        net = self._kept.pop((arch, use), None)
+        if net is None:
             with rng.ambient(rng.generator(0, "scratch")):
                 net = models.build(arch, classes=self.classes, shape=self.shape)
-            self._kept[arch, use] = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return self._kept[arch, use]
+            net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._kept[arch, use] = net
+        if len(self._kept) > _MOST_NETS:  # the one that has not been asked for longest goes
+            del self._kept[next(iter(self._kept))]
+        return net
 
     def load(self, snapshot: Snapshot, use: str = "work") -> nn.Module:
         """The scratch net with this snapshot's values."""
@@ -70,6 +76,7 @@ class Context:
     nets: Nets
     round: int = 0
     fresh_pool: FreshPool | None = None
+    small_models: bool = True  # whether the server holds models of the clients' architectures
     server: str | None = None  # the architecture of the server's own large model, where the algorithm has one
 
     def rng(self, purpose: str, *parts: int | str) -> torch.Generator:
@@ -77,8 +84,8 @@ class Context:
         return rng.generator(self.seed, purpose, *parts)
 
     def initial(self) -> dict[str, Snapshot]:
-        """The server's first models: of every client architecture, and its own large one if it has one."""
-        held = dict.fromkeys([*self.archs, *([self.server] if self.server else [])])
+        """The server's first models: of the clients' architectures and its own large one, as far as it has them."""
+        held = dict.fromkeys([*(self.archs if self.small_models else ()), *([self.server] if self.server else [])])
         return {arch: self.nets.initial(arch, self.rng("init", arch)) for arch in held}
 
     @property

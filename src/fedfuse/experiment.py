@@ -91,6 +91,7 @@ class Experiment(BaseModel):
             archs,
             Nets(federation.train.classes, federation.train.shape),
             fresh_pool=self._fresh_pool(federation.train),
+            small_models=self.algorithm.build().small_models,
             server=server,
         )
 
@@ -103,7 +104,7 @@ class Experiment(BaseModel):
         if self.models.server is None:
             right = f"{algorithm.name} trains a large model at the server: name its architecture"
             raise ConfigError([Problem("models.server", None, right)])
-        server = with_head(self.models.server, algorithm.head)
+        server = algorithm.server_arch(tuple(weights), with_head(self.models.server, algorithm.head))
         if server in weights:
             right = "is an architecture of the clients too: the server's own model needs another one"
             raise ConfigError([Problem("models.server", self.models.server, right)])
@@ -194,7 +195,10 @@ def overridden(sections: Mapping[str, Any], settings: Mapping[str, Any]) -> dict
 
 
 def algorithm_settings(text: str) -> dict[str, Any]:
-    """Dotted keys for an algorithm as one says it: `fedbe`, or `fedbe(samples=5, posterior="dirichlet")`."""
+    """Dotted keys for an algorithm as one says it: `fedbe`, or `fedbe(samples=5, posterior="dirichlet")`.
+
+    A dotted setting is the experiment's, for this algorithm alone: `fed-et(models.clients={"cnn"=1, "resnet8"=1})`.
+    """
     said = re.fullmatch(r"([^()]+?)\s*(?:\((.*)\))?", text.strip(), re.DOTALL)
     try:
         if said is None:
@@ -204,8 +208,13 @@ def algorithm_settings(text: str) -> dict[str, Any]:
         raise FedfuseError(
             f'algorithm {text!r}: {error}. Write a name, or a name with settings: fedbe(samples=5, target="logits")'
         ) from error
-    return {"algorithm.name": said[1], **{f"algorithm.{key}": value for key, value in settings.items()}}
+    own = {f"algorithm.{key}": value for key, value in settings.items() if key not in FOR_ONE}
+    beside = {f"{key}.{name}": v for key in FOR_ONE if key in settings for name, v in dict(settings[key]).items()}
+    return {"algorithm.name": said[1], **own, **beside}
 
+
+# Sections that a comparison may set for one of its algorithms: all else is the same for every one of them.
+FOR_ONE = ("models", "local")
 
 OWN_KEYS: Mapping[tuple[str, ...], type[NamedSection]] = {
     ("data",): DataSection,

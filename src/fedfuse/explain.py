@@ -42,8 +42,13 @@ def _unwrapped(paragraph: str) -> str:
 def composition(algorithm: Algorithm) -> Tree:
     root = Tree(Text(f"{algorithm.name}", style="bold"), guide_style="dim")
     for field in fields(algorithm):
-        if field.name != "name":
-            _grow(root, field.name, getattr(algorithm, field.name))
+        value = getattr(algorithm, field.name)
+        if field.name == "name" or value == field.default:
+            continue
+        if _is_part(value):
+            _grow(root, field.name, value)
+        else:
+            root.add(Text(f"{field.name}  ", style="cyan").append(_value(value), style="bold"))
     return root
 
 

@@ -55,9 +55,12 @@ def small_context(
     parts = tuple(torch.arange(start, stop) for start, stop in pairwise(ends))
     data = Federation(_clusters(300, 1), parts, _clusters(30, 2), _clusters(60, 3), _clusters(256, 4), ("a", "b", "c"))
     spread = tuple(with_head(archs[client % len(archs)], algorithm.head) for client in range(len(parts)))
-    large = with_head(server, algorithm.head) if algorithm.large_server else None
+    large = algorithm.server_arch(spread, with_head(server, algorithm.head)) if algorithm.large_server else None
     nets = Nets(data.train.classes, data.train.shape)
-    return Context(0, rounds, LocalSettings(epochs=5, batch_size=16), data, spread, nets, round=1, server=large)
+    local = LocalSettings(epochs=5, batch_size=16)
+    return Context(
+        0, rounds, local, data, spread, nets, round=1, small_models=algorithm.small_models, server=large
+    )  # fmt: skip
 
 
 def _clusters(rows: int, seed: int, classes: int = 3, features: int = 4) -> Examples:

@@ -44,6 +44,8 @@ class Vetting:
             for name, like in expected.items():
                 _alike(update.extra[group][name], like, f"{group}/{name}", n)
         if update.model is not None:
+            if ctx.archs[update.client] not in server.models:
+                raise _Refused("sent a model, but the server has none to hold it against")
             self._check_model(update.model, server.models[ctx.archs[update.client]])
 
     def _check_model(self, model: Snapshot, template: Snapshot) -> None:

@@ -28,6 +28,18 @@ def test_split_takes_out_what_it_pools(digits: Source, shelf: Shelf) -> None:
         POOLS["split"](digits.train, rng.generator(0, "pool"), shelf, size=5000)
 
 
+def test_split_can_be_changed_once(digits: Source, shelf: Shelf) -> None:
+    """Fed-ET's public data is transformed: the same rows are taken, each mirrored or not."""
+    plain = POOLS["split"](digits.train, rng.generator(0, "pool"), shelf, size=100)
+    changed = POOLS["split"](digits.train, rng.generator(0, "pool"), shelf, size=100, augment="flip")
+    assert torch.equal(plain.rest, changed.rest)
+    assert changed.pool.x.dtype == torch.uint8
+    mirrored = (changed.pool.x == plain.pool.x.flip(3)).flatten(1).all(1)
+    same = (changed.pool.x == plain.pool.x).flatten(1).all(1)
+    assert bool((mirrored | same).all())
+    assert 30 < int(mirrored.sum()) < 70
+
+
 def test_source_is_resized_and_has_its_own_statistics(digits: Source, shelf: Shelf) -> None:
     arguments = {"examples": 60, "classes": 3, "shape": [3, 16, 16]}
     got = POOLS["source"](digits.train, rng.generator(0, "pool"), shelf, name="synthetic", size=20, arguments=arguments)

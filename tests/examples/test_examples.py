@@ -14,9 +14,12 @@ import fedfuse
 from examples.own_algorithm import middle
 from fedfuse import models
 from fedfuse.algorithms import ALGORITHMS
+from fedfuse.compare import variants
 from fedfuse.data.sources import SOURCES
 from fedfuse.local import Local
 from fedfuse.models import catalogue
+from fedfuse.testing import answers, small_context
+from fedfuse.types import ServerState
 
 ROOT = Path(__file__).parents[2]
 ONE_PROCESS = {"run.workers": 1, "run.rounds": 2}
@@ -128,6 +131,40 @@ def test_term_of_the_guide() -> None:
     net = torch.nn.Linear(2, 1)
     local = Local([p.detach() - 1 for p in net.parameters()], {}, {})
     assert term(net, torch.zeros(1, 2), torch.zeros(1), local).item() == pytest.approx(1.5)
+
+
+def test_the_laws_of_the_guide() -> None:
+    """The guide's median keeps the laws that it is held to, and the one that it is exempt from catches it."""
+    block = next(b for b in code("docs/guides/own-algorithm.md") if "check_algorithm(" in b)
+    check, median = (executed(block)[name] for name in ("check_algorithm", "fed_median"))
+    with pytest.raises(AssertionError, match="of 4 clients were held at once"):
+        check(median())
+    with pytest.raises(fedfuse.FedfuseError, match="there is no law 'gravity'"):
+        check(median(), exempt={"gravity": "not on this planet"})
+
+
+def compositions() -> list[str]:
+    """What the guide's table and its commands say after -a."""
+    text = (ROOT / "docs/guides/compositions.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [^|]*\| `(.*)` \|$", text, re.MULTILINE)
+    return [*rows, *re.findall(r"-a '([^']*)'", text)]
+
+
+@pytest.mark.parametrize("said", compositions())
+def test_compositions_of_the_guide(said: str) -> None:
+    """Each can be run on the digits, as it is written."""
+    ((_, made),) = variants(fedfuse.load("digits"), [said], [0]).items()
+    made.check()
+    assert made.algorithm.build().name == said.partition("(")[0]
+
+
+def test_composition_in_python() -> None:
+    mine = executed(code("docs/guides/compositions.md")[0])["mine"]
+    ctx = small_context(mine, ("mlp:8", "mlp:6"))
+    server = ServerState(0, ctx.initial())
+    fused, facts = mine.fuse(server, answers(mine, server, ctx), ctx)
+    assert facts["teachers"] == 4 + 2 * 10
+    assert ctx.server in fused.models
 
 
 def test_image_folder_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,13 +6,14 @@ import pytest
 
 from fedfuse.fusion import DropWorst, PerArchitecture
 from fedfuse.types import FedfuseError, ServerState, Snapshot, Update
-from tests.fusion.cases import of_value
+from tests.fusion.cases import context, of_value
 
 
 def test_students_start_from_the_average_or_from_before() -> None:
     server = ServerState(0, {"one": of_value(1.0), "two": of_value(2.0, "two")})
     averages = {"one": of_value(5.0)}
-    from_average, from_previous = PerArchitecture()(server, averages), PerArchitecture("previous")(server, averages)
+    from_average = PerArchitecture().enrol(server, context()).starts(averages)
+    from_previous = PerArchitecture("previous").enrol(server, context()).starts(averages)
     assert {arch: float(m.params["w"]) for arch, m in from_average.items()} == {"one": 5.0, "two": 2.0}
     assert {arch: float(m.params["w"]) for arch, m in from_previous.items()} == {"one": 1.0, "two": 2.0}
 

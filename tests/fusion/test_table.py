@@ -1,9 +1,13 @@
 """Teachers are run once, as they are, over the rows that can be reached; tables spill without a difference."""
 
+import threading
+import time
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from fedfuse import models, predict
 from fedfuse.fusion import MeanLogits, table
 from fedfuse.fusion.lecture import Lecture
 from fedfuse.fusion.table import NotFiniteError, Table, TensorPool, outputs, reachable
@@ -78,3 +82,91 @@ def test_a_table_holds_what_half_precision_cannot() -> None:
     assert torch.isfinite(next(full.blocks())).all()
     with pytest.raises(FedfuseError, match=r"given \(2, 2\)"):
         full.append(torch.zeros(2, 2))
+
+
+# Lanes: batches in threads of their own.
+
+
+class Echo(nn.Module):
+    """Says its inputs, by way of an attribute; batches that come early take longest."""
+
+    said: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.said = x
+        time.sleep(0.01 / (1 + float(x[0, 0])))
+        return self.said * 2
+
+
+@pytest.mark.parametrize("arch", ["resnet8", "mlp:16"])
+def test_bits_do_not_depend_on_the_number_of_lanes(arch: str) -> None:
+    net = models.build(arch, classes=5, shape=(3, 8, 8))
+    pool = TensorPool(torch.randn(210, 3, 8, 8, generator=torch.Generator().manual_seed(0)))
+    one, two, three = (outputs(net, pool, torch.arange(210), "x", 32, lanes) for lanes in (1, 2, 3))
+    assert torch.equal(one, two)
+    assert torch.equal(one, three)
+
+
+def test_lanes_keep_the_order_and_what_a_net_writes_on_itself_apart() -> None:
+    x = torch.arange(60.0)[:, None].expand(60, 2)
+    rows = torch.randperm(60, generator=torch.Generator().manual_seed(0))
+    net = Echo().train()
+    assert torch.equal(outputs(net, TensorPool(x), rows, "echo", batch_size=4, lanes=3), 2 * x[rows])
+    assert net.training
+
+
+def test_a_failure_in_a_lane_is_raised_as_itself_and_the_net_is_restored() -> None:
+    class Fails(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if float(x[0, 0]) == 8:
+                raise ZeroDivisionError("in the third batch")
+            return x
+
+    net = Fails().train()
+    with pytest.raises(ZeroDivisionError, match="in the third batch"):
+        outputs(net, TensorPool(torch.arange(40.0)[:, None]), torch.arange(40), "x", batch_size=4, lanes=2)
+    assert net.training
+
+
+def test_lanes_share_the_tensors_and_take_no_gradients() -> None:
+    seen: list[tuple[str, bool, int]] = []
+    net = nn.Linear(2, 3)
+
+    def look(module: nn.Module, args: tuple[Tensor], out: Tensor) -> None:
+        time.sleep(0.01)
+        seen.append((threading.current_thread().name, out.requires_grad, module.get_parameter("weight").data_ptr()))
+
+    net.register_forward_hook(look)
+    outputs(net, TensorPool(torch.zeros(40, 2)), torch.arange(40), "x", batch_size=4, lanes=2)
+    names, gradients, weights = (set(column) for column in zip(*seen, strict=True))
+    assert len(names) == 3  # the caller's for the first batch, then two lanes
+    assert (gradients, weights) == ({False}, {net.weight.data_ptr()})
+
+
+def test_every_lane_is_given_the_number_of_threads_that_torch_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, int]] = []  # a new thread does not know it, and asking for it would tell it
+    monkeypatch.setattr("torch.set_num_threads", lambda n: told.append((threading.current_thread().name, n)))
+    outputs(Echo(), TensorPool(torch.zeros(40, 2)), torch.arange(40), "x", batch_size=4, lanes=2)
+    assert told == [("fedfuse-lane_0", torch.get_num_threads()), ("fedfuse-lane_1", torch.get_num_threads())]
+
+
+def test_a_net_that_cannot_be_copied_has_one_lane() -> None:
+    net = nn.Linear(2, 3)
+    net.lock = threading.Lock()  # type: ignore[assignment]
+    pool = TensorPool(torch.randn(40, 2))
+    assert torch.equal(
+        outputs(net, pool, torch.arange(40), "x", 4, lanes=2), outputs(net, pool, torch.arange(40), "x", 4)
+    )
+
+
+def test_lanes_are_the_cores_that_torch_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(6)))
+    net = nn.Linear(2, 3)
+    found = []
+    for threads in (1, 4, 8):
+        monkeypatch.setattr("torch.get_num_threads", lambda threads=threads: threads)
+        found.append(predict._lanes(net))
+    assert found == [6, 1, 1]
+    monkeypatch.setattr("torch.get_num_threads", lambda: 1)
+    with torch.autocast("cpu"):
+        assert predict._lanes(net) == 1

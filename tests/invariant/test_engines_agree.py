@@ -17,6 +17,13 @@ from fedfuse.testing import all_bits
 from tests.command_line import SMALL, CommandLine, models_of, rounds_of
 from tests.doubles import DROPPING, brief_settings
 
+# Architectures for those that refuse the usual two. FedMA: a cycle of its layers is three rounds. FedGKT: one shape of
+# features, and a server's net that it is laid before. Fed-ET: nets that say where their head is.
+SUITED: dict[str, str | dict[str, int]] = {
+    "fedma": "mlp:6-5",
+    "fedgkt": {"mlp:6": 1, "mlp:6-5:bn": 1},
+    "fed-et": {"mlp:8": 1, "mlp:6:bn": 1},
+}
 NAMES = [*ALGORITHMS, "tests.doubles:remembering", "tests.doubles:three_raise"]
 
 
@@ -49,7 +56,7 @@ def experiment(name: str, workers: int) -> fedfuse.Experiment:
             "pool": {"kind": "split", "size": 64},
         },
         partition={"scheme": "iid", "clients": 5},
-        models={"clients": {DROPPING: 1, "mlp:6:bn": 1}},
+        models={"clients": SUITED.get(name, {DROPPING: 1, "mlp:6:bn": 1}), "server": "mlp:12"},
         local={"epochs": 2, "batch_size": 8, "stragglers": True},
         algorithm={"name": name, **settings},
         run={"rounds": 1 if name == "one-shot" else 3, "fraction": 0.6, "workers": workers},

@@ -13,22 +13,44 @@ from fedfuse.algorithms import ALGORITHMS
 from fedfuse.context import Context
 from fedfuse.fusion import WeightedMean
 from fedfuse.testing import LAWS, Law, model_of, small_context
-from fedfuse.types import ServerState, Update
+from fedfuse.types import FedfuseError, ServerState, Update
 from tests.doubles import NORMED, brief, context
 
 ARCHS = {"plain": ("mlp:8",), "batch norm": ("mlp:8:bn",), "two architectures": ("mlp:8", "mlp:6")}
+
+# Federations that an algorithm refuses before anything runs, and what it says of the reason.
+REFUSED = {
+    ("fedma", "batch norm"): "averaging a BatchNorm1d",
+    ("fedma", "two architectures"): "mlp:8 and mlp:6",
+    ("fedgkt", "two architectures"): "their shapes differ",
+}
+
+# Laws that an algorithm is not held to, and why. What holds instead is in its own tests.
+EXEMPT = {
+    ("fedma", "updates_are_a_stream"): "every client's neurons are matched again and again",
+    ("fedgkt", "identical_clients_fuse_to_themselves"): "more features are more steps of the server's net",
+    ("fedma", "identical_clients_fuse_to_themselves"): "its prior may give equal neurons two places: the same function",
+}
 
 
 def takes(setting: str) -> list[str]:
     return [name for name, function in ALGORITHMS.items() if setting in inspect.signature(function).parameters]
 
 
-@pytest.mark.parametrize("archs", ARCHS.values(), ids=ARCHS)
+@pytest.mark.parametrize("archs", ARCHS)
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
-def test_every_algorithm_keeps_the_law(law: Law, name: str, archs: tuple[str, ...]) -> None:
+def test_every_algorithm_keeps_the_law(law: Law, name: str, archs: str) -> None:
     algorithm = brief(name)
-    law(algorithm, small_context(algorithm, archs, rounds=1 if name == "one-shot" else 2))
+    ctx = small_context(algorithm, ARCHS[archs], rounds=1 if name == "one-shot" else 2)
+    if (name, archs) in REFUSED:
+        with pytest.raises(FedfuseError, match=REFUSED[name, archs]):
+            algorithm.check(ctx)
+        return
+    if (name, law.__name__) in EXEMPT:
+        pytest.skip(EXEMPT[name, law.__name__])
+    algorithm.check(ctx)
+    law(algorithm, ctx)
 
 
 @pytest.mark.parametrize("policy", ["keep", "recalibrate"])

@@ -12,6 +12,7 @@ In each round (Algorithms 1 and 3; 3 has several architectures, each with its ow
 differs: teachers and student see the same augmented pool, and drop-worst also drops outliers (`docs/papers.md`).
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -28,15 +29,25 @@ from fedfuse.fusion import (
     MeanLosses,
     MeanProbs,
     PerArchitecture,
+    Target,
+    VarianceWeighted,
     aggregate_of,
 )
+
+# Fed-ET's variance-weighted consensus is no target of the paper: a composition of ours.
+TARGETS: Mapping[str, Callable[..., Target]] = {
+    "logits": MeanLogits,
+    "probs": MeanProbs,
+    "losses": MeanLosses,
+    "variance": VarianceWeighted,
+}
 
 
 def feddf(
     *,
     over: Algorithm | None = None,
     preset: Literal["paper", "official-code"] = "paper",
-    target: Literal["logits", "probs", "losses"] = "logits",
+    target: Literal["logits", "probs", "losses", "variance"] = "logits",
     temperature: float = 1.0,
     start: Literal["average", "previous"] = "average",
     distiller: Literal["adam", "sgd"] = "adam",
@@ -62,7 +73,7 @@ def feddf(
         fuse=Distilled(
             aggregate=aggregate_of(base),
             ensemble=Clients(),
-            target={"logits": MeanLogits, "probs": MeanProbs, "losses": MeanLosses}[target](temperature=temperature),
+            target=TARGETS[target](temperature=temperature),
             distiller=learn,
             students=PerArchitecture(start),
             vetting=DropWorst(deviations=1.5 if code else None) if drop_worst else None,

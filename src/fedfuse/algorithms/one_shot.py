@@ -6,7 +6,8 @@ measured on the whole test set (`ensemble` in the round's facts); the model is t
 from the clients' average on, as in v-Distillation.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms.v_distillation import v_distillation
@@ -16,10 +17,16 @@ from fedfuse.types import FedfuseError
 WHOLE = 10**9  # more test examples than there are
 
 
-def one_round(ctx: Context) -> None:
-    """Refuse to be run for more than one round, before any client is asked."""
-    if ctx.rounds != 1:
-        raise FedfuseError(f"one-shot has one round, but rounds = {ctx.rounds}: set run.rounds = 1")
+@dataclass(frozen=True)
+class OneRound:
+    """Refuses to be run for more than one round, before any client is asked; and what its base refuses."""
+
+    base: Callable[[Context], None]
+
+    def __call__(self, ctx: Context) -> None:
+        if ctx.rounds != 1:
+            raise FedfuseError(f"one-shot has one round, but rounds = {ctx.rounds}: set run.rounds = 1")
+        self.base(ctx)
 
 
 def one_shot(
@@ -37,4 +44,4 @@ def one_shot(
         over=over, sharpen=sharpen, lr=lr, epochs=epochs, batch_size=batch_size, momentum=momentum, augment=augment,
         probe=WHOLE,
     )  # fmt: skip
-    return replace(distilled, name="one-shot", check=one_round)
+    return replace(distilled, name="one-shot", check=OneRound(distilled.check))

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedfuse.data.augment import augmentation
 from fedfuse.data.examples import Examples
 from fedfuse.data.generator import frozen, generated
 from fedfuse.data.holdout import amount, plain
@@ -33,10 +34,19 @@ class Pooled:
 Pool = Callable[[Examples, torch.Generator], Pooled]
 
 
-def split(train: Examples, rng: torch.Generator, shelf: Shelf, *, size: float = 0.2) -> Pooled:
-    """A random part of the training data, which the clients then do not have: a number, or a fraction below 1."""
+def split(train: Examples, rng: torch.Generator, shelf: Shelf, *, size: float = 0.2, augment: str = "none") -> Pooled:
+    """A random part of the training data, which the clients then do not have: a number, or a fraction below 1.
+
+    `augment` changes it once, so that it is less like the clients' data, as Fed-ET's public data.
+    """
     rest, taken = plain(len(train), amount(size, len(train), "pool split: size"), rng)
-    return Pooled(_unlabeled(train.subset(taken)), rest)
+    pool = _unlabeled(train.subset(taken))
+    return Pooled(pool if augment == "none" else _changed(pool, augment, rng), rest)
+
+
+def _changed(pool: Examples, augment: str, rng: torch.Generator) -> Examples:
+    change = augmentation(augment, pool.shape)
+    return replace(pool, x=torch.cat([change(chunk, rng) for chunk in torch.split(pool.x, CHUNK)]))
 
 
 def source(

@@ -1,13 +1,18 @@
 """How a server turns many answers into one model per architecture."""
 
 from fedfuse.fusion.aggregate import Aggregate, Averaged, Momentum, WeightedMean
+from fedfuse.fusion.consensus import Consensus, ConsensusWithDiversity, VarianceWeighted
+from fedfuse.fusion.controlled import Controlled, control_of
 from fedfuse.fusion.distill import SGD, SWA, AdamCosine, Distillation, Distiller
 from fedfuse.fusion.distilled import Distilled, aggregate_of
 from fedfuse.fusion.ensemble import Anchors, Clients, Ensemble, Samples, Teacher, Union
+from fedfuse.fusion.entropy_reduction import EntropyReduced
+from fedfuse.fusion.features import Features
 from fedfuse.fusion.fuse import Fused, fuse
 from fedfuse.fusion.lecture import Lecture, SoftLabels
+from fedfuse.fusion.loss import Loss, SoftCrossEntropy
 from fedfuse.fusion.posterior import DeltaGaussian, DiagonalGaussian, DirichletMixture, Posterior
-from fedfuse.fusion.students import DropWorst, PerArchitecture, Students
+from fedfuse.fusion.students import DropWorst, LargeServer, PerArchitecture, Students
 from fedfuse.fusion.table import Table, Tabled, outputs, reachable
 from fedfuse.fusion.target import Accumulator, MeanLogits, MeanLosses, MeanProbs, Target
 
@@ -20,6 +25,9 @@ __all__ = [
     "Anchors",
     "Averaged",
     "Clients",
+    "Consensus",
+    "ConsensusWithDiversity",
+    "Controlled",
     "DeltaGaussian",
     "DiagonalGaussian",
     "DirichletMixture",
@@ -28,8 +36,12 @@ __all__ = [
     "Distiller",
     "DropWorst",
     "Ensemble",
+    "EntropyReduced",
+    "Features",
     "Fused",
+    "LargeServer",
     "Lecture",
+    "Loss",
     "MeanLogits",
     "MeanLosses",
     "MeanProbs",
@@ -37,6 +49,7 @@ __all__ = [
     "PerArchitecture",
     "Posterior",
     "Samples",
+    "SoftCrossEntropy",
     "SoftLabels",
     "Students",
     "Table",
@@ -44,8 +57,10 @@ __all__ = [
     "Target",
     "Teacher",
     "Union",
+    "VarianceWeighted",
     "WeightedMean",
     "aggregate_of",
+    "control_of",
     "fuse",
     "outputs",
     "reachable",

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from fedfuse import rng
-from fedfuse.fusion.table import Pool
+from fedfuse.predict import Pool
 
 
 def recompute_batch_norm(net: nn.Module, pool: Pool, rows: Tensor, batch_size: int, layers: torch.Generator) -> None:

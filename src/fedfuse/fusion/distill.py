@@ -1,4 +1,5 @@
-"""Distillers: a student learns the pool's soft labels, in place. The loss is KL(labels || student), mean of a batch."""
+"""Distillers: a student learns the pool's soft labels, in place. The loss is the mean of a batch, by default of
+KL(labels || student)."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import torch
@@ -18,7 +19,8 @@ from fedfuse import rng
 from fedfuse.data.augment import augmentation
 from fedfuse.fusion.batch_norm import recompute_batch_norm
 from fedfuse.fusion.lecture import SoftLabels
-from fedfuse.fusion.table import Pool
+from fedfuse.fusion.loss import Loss, SoftCrossEntropy
+from fedfuse.predict import Pool
 from fedfuse.types import FedfuseError
 
 Draw = Callable[[str], torch.Generator]  # a purpose -> its generator
@@ -64,6 +66,7 @@ class AdamCosine:
     patience: int = 1000
     every: int = 100
     augment: str = "none"
+    loss: Loss = field(default_factory=SoftCrossEntropy)
 
     def __post_init__(self) -> None:
         _positive(self, lr=self.lr, steps=self.steps, batch_size=self.batch_size, patience=self.patience)
@@ -78,7 +81,7 @@ class AdamCosine:
     ) -> Distillation:
         adam = torch.optim.Adam(_trainable(net), lr=self.lr, fused=True)
         descent = Descent(
-            net, pool, labels, adam, lambda step: self.lr * _cosine(step - 1, self.steps),
+            net, pool, self.loss.learnt(labels), adam, lambda step: self.lr * _cosine(step - 1, self.steps),
             steps=self.plan(len(labels.rows)), batch_size=self.batch_size, clip=self.clip, augment=self.augment,
         )  # fmt: skip
         best, seen, reason = _Best(), [], "all steps taken"
@@ -108,6 +111,7 @@ class SGD:
     clip: float | None = None
     per_class: bool = False  # the loss is also divided by C, as in FedBE's released code
     augment: str = "none"
+    loss: Loss = field(default_factory=SoftCrossEntropy)
 
     def __post_init__(self) -> None:
         _positive(self, lr=self.lr, epochs=self.epochs, batch_size=self.batch_size)
@@ -122,7 +126,7 @@ class SGD:
     ) -> Distillation:
         steps = self.plan(len(labels.rows))
         descent = Descent(
-            net, pool, labels, _sgd(net, self.lr, self.momentum, self.weight_decay),
+            net, pool, self.loss.learnt(labels), _sgd(net, self.lr, self.momentum, self.weight_decay),
             lambda step: self.lr * (_cosine(step - 1, steps) if self.schedule == "cosine" else 1.0),
             steps=steps, batch_size=self.batch_size, clip=self.clip, augment=self.augment, per_class=self.per_class,
         )  # fmt: skip
@@ -152,6 +156,7 @@ class SWA:
     clip: float | None = None
     per_class: bool = False
     augment: str = "none"
+    loss: Loss = field(default_factory=SoftCrossEntropy)
 
     def __post_init__(self) -> None:
         _positive(self, lr_high=self.lr_high, lr_low=self.lr_low, cycle=self.cycle, epochs=self.epochs)
@@ -183,7 +188,7 @@ class SWA:
     ) -> Distillation:
         steps = self.plan(len(labels.rows))
         descent = Descent(
-            net, pool, labels, _sgd(net, self.lr_high, self.momentum, self.weight_decay), self.rate,
+            net, pool, self.loss.learnt(labels), _sgd(net, self.lr_high, self.momentum, self.weight_decay), self.rate,
             steps=steps, batch_size=self.batch_size, clip=self.clip, augment=self.augment, per_class=self.per_class,
         )  # fmt: skip
         average: AveragedModel | None = None

@@ -22,9 +22,10 @@ from fedfuse.fusion.distill import AdamCosine, Distiller, Validate
 from fedfuse.fusion.ensemble import Clients, Ensemble, Faculty, Teacher, received
 from fedfuse.fusion.lecture import Lecture, SoftLabels
 from fedfuse.fusion.probe import Probe
-from fedfuse.fusion.students import Admission, PerArchitecture, Students
-from fedfuse.fusion.table import NotFiniteError, Pool, reachable, views
+from fedfuse.fusion.students import Admission, Enrolled, PerArchitecture, Students
+from fedfuse.fusion.table import NotFiniteError, reachable, views
 from fedfuse.fusion.target import MeanLogits, Target
+from fedfuse.predict import Pool
 from fedfuse.types import FedfuseError, ServerState, Snapshot, Tensors, Update
 
 STREAK = "fusion/below average"  # in the server's memory: for how many rounds in a row, by architecture
@@ -52,8 +53,8 @@ class Distilled:
     def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]:
         lecture = Lecture(self.target, *self._pool(ctx))  # what cannot work fails before the first client is asked
         hall = _Hall(lecture, Probe(ctx.data.test, self.probe, self.target), ctx)
-        faculty = self.ensemble.start(server, ctx)
-        averages, memory = self.aggregate(server, self._heard(updates, faculty, hall), ctx)
+        faculty, enrolled = self.ensemble.start(server, ctx), self.students.enrol(server, ctx)
+        averages, memory = self.aggregate(server, self._heard(updates, faculty, enrolled, hall), ctx)
         for teacher in faculty.later(averages):
             hall.teach(teacher)
         if not averages or not lecture.teachers:
@@ -61,14 +62,14 @@ class Distilled:
             state = ServerState(server.round + 1, {**server.models, **averages}, memory)
             return state, {**hall.facts(), "warning": f"no model was left to teach: the server keeps {kept}"}
         labels = lecture.labels()
-        models, learnt = {}, {}
+        learnt, went = {}, {}
         streak = dict(memory.get(STREAK, {}))
-        for arch, start in self.students(server, averages).items():
-            models[arch], learnt[arch] = self._distil(arch, start, averages.get(arch), labels, hall)
-            _count(streak, arch, learnt[arch])
-        facts = {**hall.facts(), "students": learnt, **_warning(streak)}
+        for arch, start in enrolled.starts(averages).items():
+            learnt[arch], went[arch] = self._distil(arch, start, averages.get(arch), labels, hall)
+            _count(streak, arch, went[arch])
+        facts = {**hall.facts(), "students": went, **_warning(streak)}
         kept_memory = {**memory, STREAK: streak} if streak else memory
-        return ServerState(server.round + 1, {**server.models, **models}, kept_memory), facts
+        return ServerState(server.round + 1, enrolled.handed_back(averages, learnt), kept_memory), facts
 
     def _pool(self, ctx: Context) -> tuple[Pool, Tensor]:
         """The pool, and those of its rows (n,) that the distiller can touch."""
@@ -83,7 +84,7 @@ class Distilled:
         seen = views(pool, rows, change, self.views, ctx.rng("views", ctx.round))
         return seen, reachable(len(seen), self.distiller.plan(len(seen)), size, ctx.rng("view", ctx.round))
 
-    def _heard(self, updates: Iterable[Update], faculty: Faculty, hall: _Hall) -> Iterator[Update]:
+    def _heard(self, updates: Iterable[Update], faculty: Faculty, enrolled: Enrolled, hall: _Hall) -> Iterator[Update]:
         """What the aggregate is to see. A client that it sees has taught by then, if clients teach."""
         for update, reason in self._judged(updates, hall):
             problem = hall.hear(update, faculty.now(update)) if reason is None else reason
@@ -91,6 +92,7 @@ class Distilled:
                 hall.dropped[update.client] = problem
                 continue
             faculty.note(update)
+            enrolled.note(update)
             yield update
 
     def _judged(self, updates: Iterable[Update], hall: _Hall) -> Iterator[tuple[Update, str | None]]:

@@ -14,8 +14,9 @@ from torch.utils.data import Dataset
 from fedfuse import rng
 from fedfuse.fusion.distill import AdamCosine, Distiller, Validate
 from fedfuse.fusion.lecture import Lecture
-from fedfuse.fusion.table import TensorPool, evaluating, outputs, reachable
+from fedfuse.fusion.table import TensorPool, outputs, reachable
 from fedfuse.fusion.target import MeanLogits, Target, accepted
+from fedfuse.predict import evaluating
 from fedfuse.types import FedfuseError
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedfuse.fusion.table import Pool, outputs
-from fedfuse.fusion.target import Accumulator, Target
+from fedfuse.fusion.table import outputs
+from fedfuse.fusion.target import Accumulator, Dissent, Target
+from fedfuse.predict import Pool
 from fedfuse.types import FedfuseError
 
 
@@ -20,6 +21,7 @@ class SoftLabels:
     probs: Tensor  # (n, C)
     floor: Tensor  # (n,) subtracted from the cross entropy in what is reported
     temperature: float = 1.0
+    dissent: Dissent | None = None  # where the target heeds it
 
 
 class Lecture:
@@ -53,7 +55,8 @@ class Lecture:
     def labels(self) -> SoftLabels:
         if self._running is None:
             raise FedfuseError("there is no teacher: an ensemble needs at least one model")
-        labels = SoftLabels(self.rows, self._running.value(), self._running.floor(), self.target.temperature)
+        running = self._running
+        labels = SoftLabels(self.rows, running.value(), running.floor(), self.target.temperature, running.dissent)
         if not bool(torch.isfinite(labels.probs).all()):
             raise FedfuseError("the ensemble's soft labels are not finite: look at the teachers' outputs")
         return labels

@@ -1,27 +1,41 @@
-"""Students: which models learn, and from where they start. Vetting: which client models are let in to teach."""
+"""Students: which models learn, from where they start, and what is handed back. Vetting: which client models teach."""
 
 from __future__ import annotations
 
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
 
-from fedfuse import codec
+from fedfuse import codec, tree
+from fedfuse.context import Context
 from fedfuse.fusion.aggregate import Models
 from fedfuse.fusion.ensemble import received
-from fedfuse.types import Failure, FedfuseError, ServerState, Snapshot, Update
+from fedfuse.models.shared_head import head_of
+from fedfuse.types import Failure, FedfuseError, ServerState, Snapshot, Tensors, Update
 
 Judged = tuple[Update, str | None]  # an update, and why it is dropped if it is
 
 
+class Enrolled(Protocol):
+    """The students of one round, over a stream of updates of which none is kept."""
+
+    def note(self, update: Update) -> None:
+        """An update that was accepted."""
+
+    def starts(self, averages: Models) -> Models:
+        """Who learns, by architecture, and from where."""
+
+    def handed_back(self, averages: Models, learnt: Models) -> Models:
+        """The server's next models."""
+
+
 class Students(Protocol):
-    def __call__(self, server: ServerState, averages: Models) -> Models:
-        """The model from which each architecture's student starts."""
+    def enrol(self, server: ServerState, ctx: Context) -> Enrolled: ...
 
 
 @dataclass(frozen=True)
@@ -34,8 +48,74 @@ class PerArchitecture:
 
     start: Literal["average", "previous"] = "average"
 
-    def __call__(self, server: ServerState, averages: Models) -> Models:
-        return {**server.models, **averages} if self.start == "average" else server.models
+    def enrol(self, server: ServerState, ctx: Context) -> Enrolled:
+        return _Prototypes(server.models, self.start)
+
+
+@dataclass(frozen=True)
+class _Prototypes:
+    previous: Models
+    start: Literal["average", "previous"]
+
+    def note(self, update: Update) -> None:
+        pass
+
+    def starts(self, averages: Models) -> Models:
+        return {**self.previous, **averages} if self.start == "average" else self.previous
+
+    def handed_back(self, averages: Models, learnt: Models) -> Models:
+        return {**self.previous, **learnt}
+
+
+@dataclass(frozen=True)
+class LargeServer:
+    """One student, the server's own large model; the clients' models are its teachers and are averaged (Fed-ET).
+
+    Every model ends in the same head. The large model's becomes the mean of the heads that clients sent, each alike,
+    before it learns; after that it is copied into the server's model of every client architecture. `arch` is by
+    default the experiment's `models.server`.
+    """
+
+    arch: str | None = None
+
+    def enrol(self, server: ServerState, ctx: Context) -> Enrolled:
+        arch = self.arch or ctx.server
+        if arch is None or arch not in server.models:
+            raise FedfuseError(
+                f"LargeServer: the server has no model {arch or 'of its own'}: set models.server, and in the algorithm "
+                "large_server=True"
+            )
+        return _Large(arch, server.models)
+
+
+class _Large:
+    def __init__(self, arch: str, previous: Models) -> None:
+        self._arch, self._previous = arch, previous
+        self._heads = tree.RunningMean()
+        self._template = head_of(previous[arch].params)
+
+    def note(self, update: Update) -> None:
+        model = received(update)
+        head = head_of(model.params)
+        if not head or {n: t.shape for n, t in head.items()} != {n: t.shape for n, t in self._template.items()}:
+            raise FedfuseError(
+                f"{model.arch} and {self._arch} do not end in the same head: give every model one, as in "
+                "resnet8+head128, or head=128 in the algorithm"
+            )
+        self._heads.add(head, 1.0)
+
+    def starts(self, averages: Models) -> Models:
+        return {self._arch: _with_head(self._previous[self._arch], self._heads.value())}
+
+    def handed_back(self, averages: Models, learnt: Models) -> Models:
+        large = learnt[self._arch]
+        small = {**self._previous, **averages}
+        return {**{arch: _with_head(model, head_of(large.params)) for arch, model in small.items()}, self._arch: large}
+
+
+def _with_head(model: Snapshot, head: Tensors) -> Snapshot:
+    own = {name: tensor.clone() for name, tensor in head.items()}
+    return replace(model, params={**model.params, **own})
 
 
 class Admission(Protocol):

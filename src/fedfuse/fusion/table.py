@@ -5,28 +5,18 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedfuse.fusion.target import accepted, entropy
+from fedfuse.predict import BATCH, Pool, predict
 from fedfuse.types import FedfuseError
 
 BOUND = 256 * 2**20  # bytes of a table in memory; past them it goes to a temporary file
 BLOCK = 16 * 2**20  # numbers of a table that are looked at at once
-
-
-class Pool(Protocol):
-    """Unlabeled inputs, read by row number: `fedfuse.data.Examples` is one."""
-
-    def __len__(self) -> int: ...
-
-    def batch(self, index: Tensor) -> Tensor:
-        """Row numbers (B,) -> inputs (B, ...) as a net takes them."""
 
 
 @dataclass(frozen=True)
@@ -59,25 +49,11 @@ def reachable(size: int, steps: int, batch_size: int, rng: torch.Generator) -> T
     return torch.randperm(size, generator=rng)[: min(size, steps * batch_size)]
 
 
-@contextmanager
-def evaluating(net: nn.Module) -> Iterator[None]:
-    """Eval mode for the whole net; afterwards each layer is in the mode it was in."""
-    modes = [(module, module.training) for module in net.modules()]
-    net.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-def outputs(net: nn.Module, pool: Pool, rows: Tensor, name: str, batch_size: int = 512) -> Tensor:
-    """The logits (n, C) of the teacher called `name` on the pool's `rows` (n,), in memory of the CPU."""
-    first = next(net.parameters(), None)
-    device = torch.device("cpu") if first is None else first.device
-    with torch.no_grad(), evaluating(net):
-        parts = [net(pool.batch(index).to(device)).to("cpu", torch.float32) for index in torch.split(rows, batch_size)]
-    logits = torch.cat(parts)
+def outputs(
+    net: nn.Module, pool: Pool, rows: Tensor, name: str, batch_size: int = BATCH, lanes: int | None = None
+) -> Tensor:
+    """The logits (n, C) of the teacher called `name` on the pool's `rows` (n,), as `predict` computes them."""
+    logits = predict(net, pool, rows, batch_size, lanes)
     if logits.dim() != 2:
         raise FedfuseError(f"{name} gives outputs of shape {tuple(logits.shape)}: a teacher gives logits (B, C)")
     if not bool(torch.isfinite(logits).all()):
@@ -127,6 +103,8 @@ class Table:
 
 class Tabled:
     """The accumulator of a target that needs all teachers at once; `target` maps (M, n, C), (M,) -> (n, C)."""
+
+    dissent = None
 
     def __init__(self, target: Callable[[Tensor, Tensor], Tensor], rows: int, classes: int, bound: int = BOUND) -> None:
         self._target = target

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -18,8 +18,19 @@ from torch import Tensor
 from fedfuse.types import FedfuseError
 
 
+class Dissent(NamedTuple):
+    """What the teachers say who disagree with the labels."""
+
+    probs: Tensor  # (N, C); 0 where there are none
+    mass: Tensor  # (N,) their share of the weight
+
+
 class Accumulator(Protocol):
     """A target on its way: teachers are added one at a time and not kept."""
+
+    @property
+    def dissent(self) -> Dissent | None:
+        """Who disagreed, where the target heeds it."""
 
     def add(self, logits: Tensor, weight: float = 1.0) -> None:
         """One teacher's logits (N, C)."""
@@ -38,18 +49,24 @@ class Target(Protocol):
 
     def start(self, rows: int, classes: int) -> Accumulator: ...
 
-    def __call__(self, logits: Tensor, weights: Tensor | None = None) -> Tensor: ...
+
+def as_stack(logits: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Logits (M, N, C) and weights (M,), all 1 if not given; an error where they do not fit."""
+    if logits.dim() != 3 or len(logits) == 0:
+        raise FedfuseError(f"a target takes logits (M, N, C) of at least one teacher, not {tuple(logits.shape)}")
+    shares = torch.ones(len(logits)) if weights is None else weights
+    if len(shares) != len(logits):
+        raise FedfuseError(f"{len(shares)} weights were given for {len(logits)} teachers: give one each")
+    for share in shares.tolist():
+        accepted(share)
+    return logits, shares
 
 
 def stacked(target: Target, logits: Tensor, weights: Tensor | None) -> Tensor:
     """Logits (M, N, C) and weights (M,) -> soft labels (N, C), through the streaming path."""
-    if logits.dim() != 3 or len(logits) == 0:
-        raise FedfuseError(f"a target takes logits (M, N, C) of at least one teacher, not {tuple(logits.shape)}")
-    shares = [1.0] * len(logits) if weights is None else weights.tolist()
-    if len(shares) != len(logits):
-        raise FedfuseError(f"{len(shares)} weights were given for {len(logits)} teachers: give one each")
+    logits, shares = as_stack(logits, weights)
     running = target.start(logits.shape[1], logits.shape[2])
-    for teacher, share in zip(logits, shares, strict=True):
+    for teacher, share in zip(logits, shares.tolist(), strict=True):
         running.add(teacher, share)
     return running.value()
 
@@ -126,6 +143,8 @@ class MeanLosses:
 class _Mean:
     """finish(mean over teachers of each(logits)). Summed in double precision: the order of teachers is then lost."""
 
+    dissent = None
+
     def __init__(
         self, rows: int, classes: int, each: Callable[[Tensor], Tensor], finish: Callable[[Tensor], Tensor]
     ) -> None:
@@ -149,6 +168,8 @@ class _Mean:
 
 class _MeanLosses:
     """Mean probabilities, and beside them the mean entropy of the teachers."""
+
+    dissent = None
 
     def __init__(self, rows: int, classes: int, temperature: float) -> None:
         self._temperature = temperature

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from fedfuse import rng
 from fedfuse.context import Context
 from fedfuse.data.augment import augmentation
+from fedfuse.local.reports import Done, Report
 from fedfuse.local.terms import CrossEntropy, Local, Term
 from fedfuse.local_settings import LocalSettings
-from fedfuse.types import FedfuseError, Groups, Snapshot, Task, Update
+from fedfuse.types import FedfuseError, Groups, Snapshot, Task, Tensors, Update
 
 
 def optimizer(net: nn.Module, settings: LocalSettings, rate: float) -> torch.optim.Optimizer:
@@ -57,20 +58,28 @@ def drawn_epochs(client: int, ctx: Context) -> int | None:
 
 @dataclass(frozen=True)
 class Training:
-    """Gradient steps on the sum of the terms."""
+    """Gradient steps on the sum of the terms; then the reports, of what is sent and kept beside the model."""
 
     terms: tuple[Term, ...] = (CrossEntropy(),)
+    reports: tuple[Report, ...] = ()
 
     def __call__(self, task: Task, memory: Groups, ctx: Context) -> Update:
         if task.model is None:
             raise FedfuseError(f"client {task.client} was sent no model to train: brief it with SendModel()")
         net = ctx.nets.load(task.model).train()
-        local = Local([p.detach().clone() for p in net.parameters()], task.extra, memory)
+        local = Local([p.detach().clone() for p in net.parameters()], task.extra, memory, task.model, ctx.nets)
         # Layers that draw for themselves (dropout) can only draw from the global generator.
         with rng.ambient(ctx.rng("layers", task.round, task.client)):
             steps, loss = self._train(net, local, task.client, ctx)
+        done = Done(task, memory, Snapshot.of(task.model.arch, net), steps)
+        sent: dict[str, Tensors] = {}
+        kept: dict[str, Tensors] = {}
+        for report in self.reports:
+            sends, keeps = report(done, ctx)
+            sent |= sends
+            kept |= keeps
         rows = len(ctx.data.parts[task.client])
-        return Update(task.client, rows, Snapshot.of(task.model.arch, net), metrics={"loss": loss, "steps": steps})
+        return Update(task.client, rows, done.model, sent, {"loss": loss, "steps": steps}, kept)
 
     def _train(self, net: nn.Module, local: Local, client: int, ctx: Context) -> tuple[int, float]:
         train, rows = ctx.data.train, ctx.data.parts[client]

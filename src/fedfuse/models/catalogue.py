@@ -2,16 +2,19 @@
 
 - `resnet8`, `resnet8:gn`: a net of the zoo, with its own or another norm
 - `mlp:64-32`, `mlp:64-32:bn`: a perceptron with these hidden widths
+- `vgg9:none:32-64-128-128-256-256-600-512`: a VGG with these widths, of each convolution and hidden layer: a net that
+  has grown (FedMA)
 - `hf:<id or folder>`: a Hugging Face image classifier
 - `resnet8+head128`: any of them with the head of this width that Fed-ET's models share
+- `resnet8|resnet56`: the first stage of the one, continued by the other on its features (FedGKT)
 - `package.module:factory`: your own, `factory(classes: int, shape: tuple[int, ...]) -> torch.nn.Module`
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from types import MappingProxyType
@@ -20,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfuse import rng
-from fedfuse.models import external, mobile, resnet, shared_head, small, vgg
+from fedfuse.models import external, mobile, resnet, shared_head, small, split, vgg
 from fedfuse.models.classifier import Classifier, Shape
 from fedfuse.models.norms import NORMS, Norm
 from fedfuse.types import FedfuseError
@@ -76,6 +79,7 @@ _IMAGE_NETS = {
     "mobilenetv2": Architecture("MobileNetV2 1x for small images", "Sandler et al. 2018", "bn", mobile.mobilenetv2),
     "shufflenetv2": Architecture("ShuffleNetV2 1x for small images", "Ma et al. 2018", "bn", mobile.shufflenetv2),
 }
+_VGGS: Mapping[str, vgg.Stages] = {"vgg9": vgg.VGG9, "vgg19": vgg.VGG19}
 _MLP = Architecture("perceptron with any hidden widths", "McMahan et al. 2017", "none", partial(small.mlp, (64, 32)))
 
 ZOO: Mapping[str, Architecture] = MappingProxyType({**_IMAGE_NETS, "mlp:64-32": _MLP})
@@ -87,6 +91,8 @@ def build(name: str, *, classes: int, shape: Shape) -> nn.Module:
         raise FedfuseError(f"{name} cannot have {classes} classes: give 1 or more")
     if not shape or min(shape) < 1:
         raise FedfuseError(f"{name} cannot have inputs of shape {shape}: give (C, H, W) or (D,)")
+    if (both := split.parts(name)) is not None:
+        return split.continued(*both, lambda part, seen: build(part, classes=classes, shape=seen), shape)
     base, width = shared_head.split(name)
     net = _resolve(base)(classes, shape)
     return net if width is None else shared_head.crowned(base, net, width, classes)
@@ -115,6 +121,8 @@ def _resolve(name: str) -> Build:
     base, *options = name.split(":")
     if base == "mlp":
         return _mlp(name, options)
+    if base in _VGGS and len(options) == 2:
+        return _image_net(name, _widened_vgg(name, base, options.pop()), options)
     if base in _IMAGE_NETS:
         return _image_net(name, _IMAGE_NETS[base], options)
     _, colon, rest = name.partition(":")
@@ -141,10 +149,37 @@ def _image_net(name: str, net: Architecture, options: list[str]) -> Build:
 
 def _mlp(name: str, options: list[str]) -> Build:
     widths, *norms = options or [""]
-    if not re.fullmatch(r"[1-9][0-9]*(-[1-9][0-9]*)*", widths):
+    if (hidden := _widths(widths)) is None:
         raise FedfuseError(f"{name} has no hidden widths: give positive whole numbers joined by '-', as in mlp:64-32")
-    hidden = tuple(int(width) for width in widths.split("-"))
     return partial(small.mlp, hidden, _norm(name, norms, _MLP.norm))
+
+
+def _widened_vgg(name: str, base: str, given: str) -> Architecture:
+    widths, wanted = _widths(given), sum(map(len, _VGGS[base])) + len(vgg.HIDDEN)
+    if widths is None or len(widths) != wanted:
+        raise FedfuseError(
+            f"{name} has the widths {given!r}: give {wanted} positive whole numbers joined by '-', one for each"
+            f" convolution and hidden layer of {base}"
+        )
+    stages, hidden = vgg.widened(_VGGS[base], widths)
+    return replace(_IMAGE_NETS[base], make=partial(vgg.vgg, stages, hidden=hidden))
+
+
+def _widths(text: str) -> tuple[int, ...] | None:
+    if not re.fullmatch(r"[1-9][0-9]*(-[1-9][0-9]*)*", text):
+        return None
+    return tuple(int(width) for width in text.split("-"))
+
+
+def with_widths(name: str, widths: Sequence[int]) -> str:
+    """The name of this perceptron or VGG with other widths: `mlp:64-32` and (70, 41) -> `mlp:70-41`."""
+    base, *options = name.split(":")
+    given = "-".join(map(str, widths))
+    if base == "mlp":
+        return ":".join([base, given, *options[1:]])
+    if base in _VGGS:
+        return ":".join([base, options[0] if options else _IMAGE_NETS[base].norm, given])
+    raise FedfuseError(f"{name} has no name for other widths: choose mlp:64-32, {' or '.join(_VGGS)}")
 
 
 def _norm(name: str, options: list[str], default: Norm) -> Norm:

@@ -8,6 +8,7 @@ papers' comparisons do not rest on it, and a net without it gives the same gradi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from torch import nn
 
@@ -21,11 +22,17 @@ Stages = Sequence[Sequence[int]]  # channels of each convolution, stage by stage
 VGG9: Stages = ((32, 64), (128, 128), (256, 256))
 VGG19: Stages = ((64,) * 2, (128,) * 2, (256,) * 4, (512,) * 4, (512,) * 4)
 
-_HIDDEN = 512
+HIDDEN = (512, 512)
 
 
-def vgg(stages: Stages, norm: Norm, classes: int, shape: Shape) -> Classifier:
-    """The convolutions of `stages`, flattened, then 512 - 512 - classes."""
+def widened(stages: Stages, widths: Sequence[int]) -> tuple[Stages, Sequence[int]]:
+    """The same net with other widths, one for each convolution and hidden layer: its stages and hidden layers."""
+    rest = iter(widths)
+    return [[next(rest) for _ in stage] for stage in stages], list(rest)
+
+
+def vgg(stages: Stages, norm: Norm, classes: int, shape: Shape, hidden: Sequence[int] = HIDDEN) -> Classifier:
+    """The convolutions of `stages`, flattened, then hidden layers (512 - 512) and classes."""
     channels, height, width = shape
     layers: list[nn.Module] = []
     for number, stage in enumerate(stages, start=1):
@@ -35,5 +42,5 @@ def vgg(stages: Stages, norm: Norm, classes: int, shape: Shape) -> Classifier:
         if min(height, width) >= 4 or number == len(stages):
             layers.append(nn.MaxPool2d(2))
             height, width = height // 2, width // 2
-    hidden = dense(channels * height * width, _HIDDEN), dense(_HIDDEN, _HIDDEN)
-    return classify(nn.Sequential(*layers, nn.Flatten(), *hidden), _HIDDEN, classes)
+    layers += [nn.Flatten(), *(dense(a, b) for a, b in pairwise((channels * height * width, *hidden)))]
+    return classify(nn.Sequential(*layers), hidden[-1], classes)

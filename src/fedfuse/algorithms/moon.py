@@ -1,0 +1,43 @@
+"""MOON. Li, He, Song: Model-Contrastive Federated Learning. CVPR 2021. arXiv:2103.16257.
+
+FedAvg whose clients (Algorithm 1) minimise cross entropy + mu l_con. With z, z_glob and z_prev the features of an
+example by the net in training, by the received model and by the client's model of its previous round,
+    l_con = -log( exp(sim(z, z_glob) / tau) / (exp(sim(z, z_glob) / tau) + exp(sim(z, z_prev) / tau)) ),
+with the cosine as similarity: features are to be nearer to the global model's than the client's last ones were.
+
+A client keeps its last model to itself. In its first round the received model stands in for it, and l_con has no
+gradient. mu = 0 is FedAvg. The paper tunes mu for each data set; ours is the released code's (`docs/papers.md`).
+"""
+
+from typing import Literal
+
+from fedfuse.algorithm import Algorithm
+from fedfuse.context import Context
+from fedfuse.fusion import Averaged, WeightedMean
+from fedfuse.local import ModelContrast, PastModel, Training, trunk_and_head
+from fedfuse.types import FedfuseError
+
+
+def nets_have_features(ctx: Context) -> None:
+    """Refuse a net that does not say what its features are."""
+    for arch in dict.fromkeys(ctx.archs):
+        try:
+            trunk_and_head(ctx.nets.scratch(arch))
+        except FedfuseError as error:
+            raise FedfuseError(f"moon cannot train {arch}: {error}") from error
+
+
+def moon(
+    *,
+    mu: float = 1.0,
+    temperature: float = 0.5,
+    weights: Literal["examples", "uniform"] = "examples",
+    buffers: Literal["mean", "keep", "recalibrate"] = "mean",
+) -> Algorithm:
+    """FedAvg with a contrast that draws clients' features to the global model's, away from their own last ones."""
+    return Algorithm(
+        "moon",
+        local=Training((ModelContrast(mu, temperature),), reports=(PastModel(),)),
+        fuse=Averaged(WeightedMean(weights, buffers)),
+        check=nets_have_features,
+    )

@@ -1,0 +1,55 @@
+"""Entropy reduction aggregation, DS-FL's target. Itahara, Nishio, Koda, Morikura, Yamamoto. 2020. arXiv:2008.06180."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedfuse.fusion.target import Accumulator, MeanProbs, entropy, stacked
+from fedfuse.types import FedfuseError
+
+
+@dataclass(frozen=True)
+class EntropyReduced:
+    """softmax(mean of the teachers' probabilities / reduction): DS-FL's T is `reduction`.
+
+    Unlike clients flatten their mean; this sharpens it again. Only the labels are sharpened, so T is not called
+    `temperature`, which a student's own logits would be divided by as well. It is a softmax of probabilities, so no two
+    labels of a row differ by more than a factor of exp(1 / T), and a nearly flat row of more than 1 / T classes becomes
+    flatter still: for many classes choose a smaller T.
+    """
+
+    reduction: float = 0.1
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("reduction", self.reduction), ("temperature", self.temperature)):
+            if not 0 < value < math.inf:
+                raise FedfuseError(f"EntropyReduced({name}={value}): it must be positive")
+
+    def start(self, rows: int, classes: int) -> Accumulator:
+        return _Reduced(MeanProbs(temperature=self.temperature).start(rows, classes), self.reduction)
+
+    def __call__(self, logits: Tensor, weights: Tensor | None = None) -> Tensor:
+        return stacked(self, logits, weights)
+
+
+class _Reduced:
+    """Mean probabilities, sharpened when they are asked for."""
+
+    dissent = None
+
+    def __init__(self, mean: Accumulator, reduction: float) -> None:
+        self._mean, self._reduction = mean, reduction
+
+    def add(self, logits: Tensor, weight: float = 1.0) -> None:
+        self._mean.add(logits, weight)
+
+    def value(self) -> Tensor:
+        return torch.softmax(self._mean.value() / self._reduction, 1)
+
+    def floor(self) -> Tensor:
+        return entropy(self.value())

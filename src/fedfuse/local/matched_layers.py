@@ -1,0 +1,74 @@
+"""A client whose neurons are matched with those of others (FedMA): it trains one layer and all above it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import nn
+
+from fedfuse.context import Context
+from fedfuse.local.terms import CrossEntropy
+from fedfuse.local.training import Training
+from fedfuse.models.catalogue import with_widths
+from fedfuse.models.chain import above, by_unit, layers, spread, whole, widths
+from fedfuse.types import Groups, Snapshot, Task, Tensors, Update
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The lowest layer, from 0, that a round trains and matches."""
+
+    layers: Literal["one by one", "all"] = "one by one"
+
+    def __call__(self, params: Tensors, ctx: Context) -> int:
+        return 0 if self.layers == "all" else (ctx.round - 1) % len(layers(params))
+
+
+@dataclass(frozen=True)
+class TrainAbove:
+    """Trains the layers from this round's one up: a client's own of the round before, or those that it is sent."""
+
+    stage: Stage
+    train: Training = field(default_factory=lambda: Training((CrossEntropy(),)))
+
+    def __call__(self, task: Task, memory: Groups, ctx: Context) -> Update:
+        start = dict(task.extra["model"])
+        stage = self.stage(start, ctx)
+        if "place" in task.extra and memory and int(memory["when"]["round"]) == task.round - 1:
+            start |= above(memory["own"], 1)
+            weight, (_, bias) = layers(start)[stage][0], layers(start)[stage - 1]
+            place = task.extra["place"]["below"]
+            start[weight] = whole(spread(by_unit(start[weight], len(place)), place, len(start[bias])))
+        model = Snapshot(renamed(ctx.archs[task.client], widths(start), ctx), start)
+        with fixed(ctx.nets.scratch(model.arch), [name for layer in layers(start)[:stage] for name in layer]):
+            done = self.train(Task(task.client, task.round, model), {}, ctx)
+        assert done.model is not None
+        mine, labels = above(done.model.params, stage), ctx.data.train.y[ctx.data.parts[task.client]]
+        share = torch.bincount(labels, minlength=ctx.data.train.classes) / len(labels)
+        kept: Groups = {"own": mine, "when": {"round": torch.tensor(task.round)}} if len(mine) > 2 else {}
+        return Update(
+            task.client, done.num_examples, None, {"model": mine, "classes": {"share": share}}, done.metrics, kept
+        )
+
+
+def renamed(arch: str, hidden: Sequence[int], ctx: Context) -> str:
+    """The name of this architecture with these widths."""
+    own = widths(dict(ctx.nets.scratch(arch).named_parameters()))
+    return arch if list(hidden) == own else with_widths(arch, hidden)
+
+
+@contextmanager
+def fixed(net: nn.Module, names: Sequence[str]) -> Iterator[None]:
+    """These parameters are not trained."""
+    params = [net.get_parameter(name) for name in names]
+    for p in params:
+        p.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for p in params:
+            p.requires_grad_(True)

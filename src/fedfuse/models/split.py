@@ -1,0 +1,91 @@
+"""A net in two parts (FedGKT): the first stage of one architecture, continued by another net on its features.
+
+`resnet8|resnet56` is the stem of ResNet-8, its convolution with norm and rectifier, and a ResNet-56 that takes the
+stem's maps for images. Any net of the zoo fits behind: it is built for the shape of the features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from fedfuse.models.classifier import Classifier, Shape
+from fedfuse.types import FedfuseError
+
+MARK = "|"
+
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.GroupNorm, nn.LayerNorm)
+
+
+class Split(nn.Module):
+    """logits = server(extractor(x))."""
+
+    def __init__(self, extractor: nn.Module, server: nn.Module) -> None:
+        super().__init__()
+        self.extractor = extractor
+        self.server = server
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, *shape) -> (B, classes)
+        logits: Tensor = self.server(self.extractor(x))
+        return logits
+
+
+def joined(client: str, server: str) -> str:
+    """The name of `server` on the features of `client`."""
+    return f"{client}{MARK}{server}"
+
+
+def parts(arch: str) -> tuple[str, str] | None:
+    """`a|b` -> (a, b); None if it is no such name."""
+    client, mark, server = arch.partition(MARK)
+    return (client, server) if mark else None
+
+
+def halves(arch: str, net: nn.Module) -> tuple[nn.Sequential, nn.Sequential]:
+    """The net's first stage and its rest, of the net's own modules: rest(stage(x)) = net(x).
+
+    The first stage is all up to the first layer with weights, and what follows until the next: norm, rectifier, pool.
+    """
+    if isinstance(net, Classifier):
+        layers, end = list(_flat(net.trunk)), [net.head]
+    elif type(net) is nn.Sequential:
+        *layers, last = _flat(net)
+        end = [last]
+    else:
+        raise FedfuseError(
+            f"{arch}: to send features, a client needs a net that says where they are: a fedfuse.models.Classifier or "
+            f"a torch.nn.Sequential, but this one is a {type(net).__name__}"
+        )
+    weighted = [i for i, layer in enumerate(layers) if any(True for _ in layer.parameters())]
+    if not weighted:
+        raise FedfuseError(f"{arch}: only its last layer has weights, so there are no features: give it another layer")
+    later = [i for i in weighted[1:] if not isinstance(layers[i], _NORMS)]
+    cut = later[0] if later else len(layers)
+    return nn.Sequential(*layers[:cut]), nn.Sequential(*layers[cut:], *end)
+
+
+def _flat(module: nn.Module) -> Iterator[nn.Module]:
+    """Its layers, however deep they are nested in sequences."""
+    if type(module) is nn.Sequential:
+        for layer in module:
+            yield from _flat(layer)
+    else:
+        yield module
+
+
+@torch.no_grad()
+def feature_shape(extractor: nn.Module, shape: Shape) -> Shape:
+    """Of one input's features."""
+    return tuple(extractor.eval()(torch.zeros(1, *shape)).shape[1:])
+
+
+def continued(client: str, server: str, build: Callable[[str, Shape], nn.Module], shape: Shape) -> Split:
+    """The net `client|server`; `build(name, shape)` makes either."""
+    extractor, _ = halves(client, build(client, shape))
+    features = feature_shape(extractor, shape)
+    try:
+        return Split(extractor, build(server, features)).train()
+    except FedfuseError as error:
+        raise FedfuseError(f"the features that {client} sends have the shape {features}: {error}") from error
