@@ -69,3 +69,15 @@ def test_toy_shows_what_the_paper_shows(toy: ModuleType) -> None:
     assert max(mean["local model 1"], mean["local model 2"]) < 0.7  # two classes of three
     assert min(mean["ensemble"], mean["FedDF"]) > 0.9
     assert mean["FedDF"] > mean["average (FedAvg)"] + 0.05
+
+
+def test_fed_et_writes_its_table_and_picture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On the digits instead of CIFAR-10: all five algorithms run, and only FedAvg sends the large model."""
+    monkeypatch.syspath_prepend(SCRIPTS)
+    fed_et = importlib.import_module("fed_et")
+    arguments = ["--rounds", "1", "--clients", "5", "--local-steps", "1", "--steps", "1", "--pool", "128", "--out"]
+    fed_et.main([*arguments, str(tmp_path)], {"data.source": "digits", "partition.min_size": 1, "run.workers": 1})
+    assert wrote(tmp_path, "fed_et.png", "fed_et.svg", "fed_et.txt")
+    sent = {name: float(line.split("│")[4]) for line in (tmp_path / "fed_et.txt").read_text().splitlines()
+            for name in ("FedAvg", "FedDF", "Fed-ET, lambda 0.05") if f" {name} " in line}  # fmt: skip
+    assert sent["FedAvg"] > 2 * sent["Fed-ET, lambda 0.05"] > 2 * sent["FedDF"]

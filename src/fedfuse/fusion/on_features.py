@@ -82,9 +82,7 @@ class TrainedOnFeatures:
             return unchanged, {"warning": f"{problem}; the server keeps its model of before this round"}
         if heard.extractor.weight:
             net.extractor.load_state_dict(heard.extractor.value())
-        # The clients' own architectures stay as they began: nobody sends their classifiers.
-        models = {arch: _copied(model) for arch, model in server.models.items()}
-        models[ctx.server] = Snapshot.of(ctx.server, net)
+        models = {ctx.server: Snapshot.of(ctx.server, net)}
         facts = {
             "clients": len(heard.rows),
             "examples": len(heard.features),
@@ -143,11 +141,6 @@ def _both(server: str) -> tuple[str, str]:
     if both is None:
         raise FedfuseError(f"fedgkt: the server's model is client|server, as in {joined('mlp:64', server)}")
     return both
-
-
-def _copied(model: Snapshot) -> Snapshot:
-    params, buffers = ({name: t.clone() for name, t in of.items()} for of in (model.params, model.buffers))
-    return Snapshot(model.arch, params, buffers)
 
 
 def _split(net: nn.Module) -> Split:
