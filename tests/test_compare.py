@@ -70,3 +70,10 @@ def test_algorithms_meet_the_same_cohorts_and_what_is_finished_is_not_run_again(
     again = compare(base, ["fedavg", "fedavgm(beta=0.0)"], [0], tmp_path, Silent())
     assert [row.final for row in again] == [row.final for row in first]
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/checkpoint/*")} == stamps
+
+
+def test_all_algorithms_are_checked_before_the_first_is_run(tmp_path: Path) -> None:
+    base = fedfuse.load("digits", {**SMALL, "models.clients": "mlp:8:bn"})
+    with pytest.raises(FedfuseError, match="fedma: fedma cannot match mlp:8:bn"):
+        compare(base, ["fedavg", "fedma"], [0], tmp_path, Silent())
+    assert list(tmp_path.iterdir()) == []

@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedfuse.data.shelf import Shelf
 from fedfuse.display import Display
 from fedfuse.experiment import Experiment, algorithm_settings, overridden
 from fedfuse.record import RoundRecord
 from fedfuse.run import EXPERIMENT, Run
+from fedfuse.types import FedfuseError
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,16 @@ def variants(
 def compare(
     experiment: Experiment, algorithms: Sequence[str], seeds: Sequence[int], out: Path, display: Display
 ) -> list[Row]:
-    """Run what is not finished under `out`, and gather everything."""
+    """Run what is not finished under `out`, and gather everything. All are checked before the first is run."""
     runs: dict[tuple[str, int], Run] = {}
-    for (name, seed), variant in variants(experiment, algorithms, seeds).items():
+    made = variants(experiment, algorithms, seeds)
+    for name in algorithms:
+        try:
+            made[name, seeds[0]].check(Shelf.at(progress=display.preparing))
+        except FedfuseError as error:
+            raise FedfuseError(f"{name}: {error}") from error
+    for number, ((name, seed), variant) in enumerate(made.items(), 1):
+        display.run_of_many(number, len(made))
         path = out / f"{re.sub(r'[^A-Za-z0-9.=-]+', '-', name).strip('-')}-seed{seed}"
         runs[name, seed] = variant.run(path, resume=(path / EXPERIMENT).exists(), display=display)
     return [Row(name, [runs[name, seed] for seed in seeds]) for name in algorithms]

@@ -15,6 +15,9 @@ from fedfuse.record import RoundRecord
 
 
 class Display(Protocol):
+    def run_of_many(self, number: int, total: int) -> None:
+        """The run that begins is one of several."""
+
     def preparing(self, what: str, fraction: float) -> None: ...
 
     def begin(self, title: str, rounds: int, history: Sequence[RoundRecord]) -> None: ...
@@ -32,6 +35,9 @@ class Display(Protocol):
 
 class Silent:
     """Nothing: the display of a run from Python."""
+
+    def run_of_many(self, number: int, total: int) -> None:
+        pass
 
     def preparing(self, what: str, fraction: float) -> None:
         pass
@@ -69,6 +75,10 @@ class Lines(Silent):
         self.console = console
         self.rounds, self.done, self.left, self.started = 0, 0, 0, perf_counter()
         self._announced: set[str] = set()
+        self._place = ""
+
+    def run_of_many(self, number: int, total: int) -> None:
+        self._place = f"run {number}/{total} · " if total > 1 else ""
 
     def preparing(self, what: str, fraction: float) -> None:
         if what not in self._announced:
@@ -78,7 +88,7 @@ class Lines(Silent):
     def begin(self, title: str, rounds: int, history: Sequence[RoundRecord]) -> None:
         self.rounds, self.done, self.left = rounds, 0, rounds - len(history)
         self.started = perf_counter()
-        self._line(f"{title} · {rounds} rounds" + (f" · {len(history)} done before" if history else ""))
+        self._line(f"{self._place}{title} · {rounds} rounds" + (f" · {len(history)} done before" if history else ""))
 
     def round_ends(self, record: RoundRecord) -> None:
         for problem in problems(record):
@@ -107,7 +117,7 @@ class _Accuracy(ProgressColumn):
 
 
 class Live(Silent):
-    """Two bars: the rounds, and the clients of this round."""
+    """Bars: the runs if there are several, the rounds, and the clients of this round."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -121,6 +131,7 @@ class Live(Silent):
             console=console,
             transient=True,
         )
+        self._runs = self._bars.add_task("runs", total=1, visible=False)
         self._rounds = self._bars.add_task("rounds", total=1, visible=False)
         self._clients = self._bars.add_task("clients", total=1, visible=False)
         self._preparing = self._bars.add_task("preparing", total=100, visible=False)
@@ -131,6 +142,9 @@ class Live(Silent):
 
     def __exit__(self, *exception: object) -> None:
         self._bars.stop()
+
+    def run_of_many(self, number: int, total: int) -> None:
+        self._bars.update(self._runs, total=total, completed=number - 1, visible=total > 1)
 
     def preparing(self, what: str, fraction: float) -> None:
         self._bars.update(self._preparing, description=what, completed=100 * fraction, visible=fraction < 1)
