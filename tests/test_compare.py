@@ -41,6 +41,12 @@ def test_a_dotted_setting_is_the_experiments_for_this_algorithm_alone() -> None:
     assert {each.run_.selection for each in made.values()} == {"uniform"}  # the same cohorts for both
 
 
+def test_of_run_only_the_rounds_may_differ() -> None:
+    assert algorithm_settings("one-shot(run.rounds=1)") == {"algorithm.name": "one-shot", "run.rounds": 1}
+    with pytest.raises(FedfuseError, match=r"run\.seed is the same for all algorithms"):
+        algorithm_settings("fedavg(run.seed=3)")
+
+
 @pytest.mark.parametrize("said", ["fedbe(samples=", "fedbe)", "(samples=5)", "fedbe(samples)", ""])
 def test_what_is_neither_is_an_error_that_shows_how_to_say_it(said: str) -> None:
     with pytest.raises(FedfuseError, match="Write a name, or a name with settings"):

@@ -210,11 +210,16 @@ def algorithm_settings(text: str) -> dict[str, Any]:
         ) from error
     own = {f"algorithm.{key}": value for key, value in settings.items() if key not in FOR_ONE}
     beside = {f"{key}.{name}": v for key in FOR_ONE if key in settings for name, v in dict(settings[key]).items()}
+    if refused := [key for key in beside if key.startswith("run.") and key != "run.rounds"]:
+        raise FedfuseError(
+            f"algorithm {text!r}: {refused[0]} is the same for all algorithms; of run only rounds is not"
+        )
     return {"algorithm.name": said[1], **own, **beside}
 
 
-# Sections that a comparison may set for one of its algorithms: all else is the same for every one of them.
-FOR_ONE = ("models", "local")
+# Sections that a comparison may set for one of its algorithms; of `run` only the rounds, since one-shot has one. All
+# else is the same for every one of them.
+FOR_ONE = ("models", "local", "run")
 
 OWN_KEYS: Mapping[tuple[str, ...], type[NamedSection]] = {
     ("data",): DataSection,
