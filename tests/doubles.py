@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -120,10 +120,14 @@ class Scripted:
 
     answers: Iterable[Update | Failure]
     asked: list[Task] = field(default_factory=list)
+    settled: tuple[int, ...] | None = None
 
     def run(self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context) -> Iterator[Update | Failure]:
         self.asked.extend(tasks)
         yield from self.answers
+
+    def settle(self, accepted: Collection[int]) -> None:
+        self.settled = tuple(accepted)
 
     def memory(self) -> Mapping[int, Groups]:
         return {}

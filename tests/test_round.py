@@ -91,6 +91,7 @@ def test_below_the_quorum_the_model_stays_as_it_was_and_the_record_says_so(
     assert (fused.round, done.round) == (5, 5)  # it was a round, and it is on record
     assert done.note == "unchanged: 1 of 3 clients, the quorum is 2"
     assert done.rejected == {"1": "gone", "2": "gone"}
+    assert engine.settled == ()  # nor does any client remember it
 
 
 def test_a_round_in_which_nobody_answers_is_below_any_quorum(ctx: Context, server: ServerState) -> None:
@@ -107,3 +108,4 @@ def test_at_the_quorum_the_model_moves(ctx: Context, server: ServerState) -> Non
     moved = tensors_of(fused.models["mlp:8"])
     for name, tensor in tensors_of(server.models["mlp:8"]).items():
         torch.testing.assert_close(moved[name], tensor + 2.5)  # (1 x 1 + 3 x 3) / 4
+    assert engine.settled == (0, 1)

@@ -29,7 +29,7 @@ def run_round(
     ctx: Context,
     on_answer: OnAnswer = lambda client: None,
 ) -> tuple[ServerState, RoundRecord]:
-    """Ask the cohort, fuse what it answers, measure the result. A round below its quorum changes no model."""
+    """Ask the cohort, fuse what it answers, measure the result. A round below its quorum changes nothing."""
     clock, down, note = Clock(), Sent(), None
     tasks = (down.count(algorithm.brief(server, client, ctx)) for client in cohort)
     answers = watch(engine.run(algorithm, tasks, ctx), clock, on_answer)
@@ -38,7 +38,9 @@ def run_round(
     try:
         with clock.stage("fuse"):
             fused, facts = algorithm.fuse(server, updates, ctx)
+        engine.settle(updates.accepted)
     except QuorumNotMet as shortfall:
+        engine.settle(())
         fused, facts, note = ServerState(server.round + 1, server.models, server.memory), {}, f"unchanged: {shortfall}"
     with clock.stage("evaluate"):
         scores = {arch: evaluate(ctx.nets.load(model), ctx.data.test) for arch, model in fused.models.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -48,6 +48,9 @@ class Watched:
         for task in tasks:
             self.tasks.append(task)
             yield task
+
+    def settle(self, accepted: Collection[int]) -> None:
+        self.engine.settle(accepted)
 
     def memory(self) -> Mapping[int, Groups]:
         return self.engine.memory()

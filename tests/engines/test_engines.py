@@ -49,7 +49,9 @@ class Bench:
     def answers(self, engine: Engine, cohort: list[int], round: int = 1) -> list[Update | Failure]:
         ctx = self.ctx.at(round)
         tasks = (self.algorithm.brief(self.server, client, ctx) for client in cohort)
-        return list(engine.run(self.algorithm, tasks, ctx))
+        answers = list(engine.run(self.algorithm, tasks, ctx))
+        engine.settle(cohort)
+        return answers
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +122,20 @@ def test_each_client_finds_what_it_kept(remembering: Bench, kind: str) -> None:
     kept = {client: int(groups["own"]["rounds"]) for client, groups in engine.memory().items()}
     assert kept == {1: 1, 2: 2, 3: 1, 4: 42}
     assert list(kept) == sorted(kept)
+
+
+@pytest.mark.parametrize("kind", ["in process", "workers"])
+def test_a_client_whose_answer_was_not_accepted_remembers_what_it_did_before(remembering: Bench, kind: str) -> None:
+    engine: Engine = InProcess() if kind == "in process" else remembering.workers
+    engine.restore({5: {"own": {"rounds": torch.tensor(7)}}, 6: {"own": {"rounds": torch.tensor(7)}}})
+    ctx = remembering.ctx.at(1)
+    tasks = [remembering.algorithm.brief(remembering.server, client, ctx) for client in (5, 6)]
+    for accepted in ([5], []):
+        list(engine.run(remembering.algorithm, tasks, ctx))
+        engine.settle(accepted)
+        kept = {client: int(groups["own"]["rounds"]) for client, groups in engine.memory().items()}
+        assert (kept[5], kept[6]) == (8, 7)
+    assert [p.name for p in remembering.folder.iterdir() if p.name.startswith("fresh-")] == []
 
 
 def test_what_a_client_keeps_does_not_travel(remembering: Bench) -> None:

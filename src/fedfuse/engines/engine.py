@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -14,11 +14,15 @@ from fedfuse.types import Failure, Groups, Task, Update
 class Engine(Protocol):
     """Runs tasks and yields the answers in the order of the tasks, whoever was first.
 
-    Client memory belongs to the clients: the engine keeps it for them between rounds, and gives it to the
-    checkpoint.
+    Client memory belongs to the clients: the engine keeps it for them between rounds, and gives it to the checkpoint.
+    What a client keeps of a round counts only once the round is settled. One whose answer was refused or came to
+    nothing remembers what it did before: else SCAFFOLD's control variates, for one, would move without the server's.
     """
 
     def run(self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context) -> Iterator[Update | Failure]: ...
+
+    def settle(self, accepted: Collection[int]) -> None:
+        """The round is over, and these clients' answers were accepted."""
 
     def memory(self) -> Mapping[int, Groups]: ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
@@ -13,13 +13,18 @@ from fedfuse.types import Failure, Groups, Task, Update
 class InProcess:
     def __init__(self) -> None:
         self._memory: dict[int, Groups] = {}
+        self._fresh: dict[int, Groups] = {}  # of the round that is not settled yet
 
     def run(self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context) -> Iterator[Update | Failure]:
         for task in tasks:
             answer, kept = attempt(algorithm, task, self._memory.get(task.client, {}), ctx)
             if kept:
-                self._memory[task.client] = kept
+                self._fresh[task.client] = kept
             yield answer
+
+    def settle(self, accepted: Collection[int]) -> None:
+        self._memory |= {client: kept for client, kept in self._fresh.items() if client in accepted}
+        self._fresh.clear()
 
     def memory(self) -> Mapping[int, Groups]:
         return dict(sorted(self._memory.items()))

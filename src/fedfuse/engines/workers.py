@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -38,6 +38,7 @@ class Workers:
         self.folder = folder
         self._window = count * AHEAD
         self._kept: dict[int, Path] = {}  # client -> file with what it keeps
+        self._fresh: dict[int, Path] = {}  # the same, of the round that is not settled yet
         self._idle: SimpleQueue[_Worker] = SimpleQueue()
         self._workers = [_spare.pop() if _spare else _Worker() for _ in range(count)]
         for worker in self._workers:
@@ -93,8 +94,16 @@ class Workers:
         finally:
             self._idle.put(worker)
         if reply["kept"] is not None:
-            self._keep(client, Path(reply["kept"]))
+            self._fresh[client] = Path(reply["kept"]).replace(self.folder / f"fresh-{client}")
         return Path(reply["answer"]) if reply["failure"] is None else Failure(client, reply["failure"])
+
+    def settle(self, accepted: Collection[int]) -> None:
+        for client, fresh in self._fresh.items():
+            if client in accepted:
+                self._keep(client, fresh)
+            else:
+                fresh.unlink()
+        self._fresh.clear()
 
     def _keep(self, client: int, fresh: Path) -> None:
         self._kept[client] = fresh.replace(self.folder / f"kept-{client}")
