@@ -45,7 +45,13 @@ def band(axis: Axes, runs: Sequence[Sequence[float]], label: str, colour: str, s
         axis.fill_between(rounds, mean - deviation, mean + deviation, color=colour, alpha=0.12, linewidth=0)
 
 
-def curves(lines: Mapping[str, Sequence[Sequence[float]]], path: Path, title: str, target: float | None = None) -> None:
+def curves(
+    lines: Mapping[str, Sequence[Sequence[float]]],
+    path: Path,
+    title: str,
+    target: float | None = None,
+    legend: str = "lower right",
+) -> None:
     """Accuracy over rounds, a line per algorithm."""
     figure, (axis,) = panels(1, 6.4, 4.2)
     for (name, runs), colour in zip(lines.items(), COLOURS, strict=False):
@@ -55,5 +61,5 @@ def curves(lines: Mapping[str, Sequence[Sequence[float]]], path: Path, title: st
     axis.set_title(title, color=INK, fontsize=11, loc="left")
     axis.set_xlabel("round", color=INK)
     axis.set_ylabel("test accuracy, %", color=INK)
-    axis.legend(frameon=False, labelcolor=INK, loc="lower right")
+    axis.legend(frameon=False, labelcolor=INK, loc=legend)
     save(figure, path)

@@ -61,9 +61,9 @@ def algorithms(given: argparse.Namespace) -> dict[str, str]:
 
 def scale(given: argparse.Namespace) -> str:
     return (
-        f"CIFAR-10 at {given.size}x{given.size}, Dirichlet {given.alpha:g}, {given.clients} clients, half of them "
-        f"a round, {given.rounds} rounds,\n{given.local_steps} local steps of 64 at 0.02, {given.steps} server steps "
-        f"of 64, pool of {given.pool:,} changed images, 1 seed"
+        f"CIFAR-10 at {given.size}x{given.size}, Dirichlet {given.alpha:g}, {given.clients} clients, half a round,\n"
+        f"{given.rounds} rounds, {given.local_steps} local steps of 64, {given.steps} server steps of 64,\n"
+        f"pool of {given.pool:,} changed images, 1 seed"
     )
 
 
@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None, settings: dict[str, object] | None 
     console.print(table(rows, given, perf_counter() - start))
     (given.out / "fed_et.txt").write_text(console.export_text())
     lines = {name: [[r.test_accuracy for r in run.history] for run in row.runs] for name, row in rows.items()}
-    curves(lines, given.out / "fed_et", f"Fed-ET in small\n{scale(given)}", given.target)
+    curves(lines, given.out / "fed_et", scale(given), given.target, legend="upper left")
 
 
 if __name__ == "__main__":
