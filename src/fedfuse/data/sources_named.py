@@ -42,7 +42,7 @@ def fashion_mnist(shelf: Shelf) -> Source:
     return _find(shelf, Named("fashion-mnist", folders, "zalando-datasets/fashion_mnist", how, FASHION, package))
 
 
-def cifar10(shelf: Shelf, *, size: int = 32) -> Source:
+def cifar10(shelf: Shelf, *, size: int | None = None) -> Source:
     """Small photographs: 50,000 + 10,000 colour images of 32x32, or resized, 10 classes."""
     return _find(shelf, Named("cifar10", ("cifar10",), "uoft-cs/cifar10", Reading("img", "label", size=size)))
 
