@@ -13,6 +13,9 @@ from fedfuse.types import ServerState
 from tests import doubles
 from tests.command_line import CommandLine
 
+# No test waits for a network. The Hugging Face libraries read this once, when the first test imports them.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
 # Bits depend on the number of threads, and two test processes share two cores.
 torch.set_num_threads(1)
 
