@@ -15,6 +15,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedfuse import models, rng
+from fedfuse.algorithm import Algorithm
 from fedfuse.config import (
     AlgorithmSection,
     ConfigError,
@@ -80,7 +81,8 @@ class Experiment(BaseModel):
 
     def context(self, federation: Federation) -> Context:
         """What the parts of a round may ask for. The same in every process of a run."""
-        weights, server = self._architectures()
+        algorithm = self.algorithm.build()
+        weights, server = self._architectures(algorithm)
         capability = None if self.models.capability is None else federation.client_means(self.models.capability)
         archs = assign(weights, len(federation.parts), rng.generator(self.run_.seed, "architectures"), capability)
         return Context(
@@ -91,13 +93,12 @@ class Experiment(BaseModel):
             archs,
             Nets(federation.train.classes, federation.train.shape),
             fresh_pool=self._fresh_pool(federation.train),
-            small_models=self.algorithm.build().small_models,
+            small_models=algorithm.small_models,
             server=server,
         )
 
-    def _architectures(self) -> tuple[dict[str, float], str | None]:
+    def _architectures(self, algorithm: Algorithm) -> tuple[dict[str, float], str | None]:
         """The clients' architectures with their weights, and the server's own, as the algorithm wants them to end."""
-        algorithm = self.algorithm.build()
         weights = {with_head(arch, algorithm.head): weight for arch, weight in self.models.weights.items()}
         if not algorithm.large_server:
             return weights, None
@@ -121,14 +122,14 @@ class Experiment(BaseModel):
     def check(self, shelf: Shelf | None = None) -> Federation:
         """Everything short of training: data, partition, models and algorithm all resolve."""
         federation = self.federation(shelf)
-        weights, server = self._architectures()
+        algorithm = self.algorithm.build()
+        weights, server = self._architectures(algorithm)
         for key, arch in [*(("clients", a) for a in weights), *([("server", server)] if server else [])]:
             try:
                 models.check(arch, classes=federation.train.classes, shape=federation.train.shape)
             except FedfuseError as error:
                 raise ConfigError([Problem(f"models.{key}", arch, str(error))]) from error
-        ctx = self.context(federation)
-        self.algorithm.build().check(ctx)
+        algorithm.check(self.context(federation))
         return federation
 
     def resolved(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import torch
 import fedfuse
 from fedfuse.algorithms import ALGORITHMS, fed_et, fedavg
 from fedfuse.engines import InProcess
-from fedfuse.fusion import SGD, Averaged, Distilled, LargeServer, VarianceWeighted
+from fedfuse.fusion import SGD, Distilled, LargeServer, VarianceWeighted
 from fedfuse.models.shared_head import head_of
 from fedfuse.round import run_round
 from fedfuse.testing import answers, model_of, small_context
@@ -87,7 +87,7 @@ def test_it_learns_over_rounds() -> None:
     for number in range(1, 7):
         server, record = run_round(algorithm, server, engine, [0, 1, 2, 3], Vetting(), ctx.at(number))
         seen.append(record.test_accuracy)
-    assert seen[-1] > 0.8 > 0.5 > 1 / 3
+    assert seen[-1] > 0.8  # chance is a third
 
 
 def test_samples_teach_too_and_other_distillers_learn() -> None:
@@ -116,7 +116,6 @@ def test_over_another_base() -> None:
     algorithm = fed_et(over=ALGORITHMS["fedprox"](mu=0.5), steps=8)
     assert algorithm.local == ALGORITHMS["fedprox"](mu=0.5).local
     assert algorithm.selection == "proportional"
-    assert isinstance(fedavg().fuse, Averaged)
 
 
 def test_without_a_model_of_its_own_or_a_shared_head_it_says_what_to_set() -> None:

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedfuse.fusion.lecture import SoftLabels
-from fedfuse.fusion.table import Table
-from fedfuse.fusion.target import Accumulator, Dissent, accepted, as_stack, entropy
+from fedfuse.fusion.table import Tabled
+from fedfuse.fusion.target import Accumulator, Dissent, as_stack, entropy
 from fedfuse.types import FedfuseError
 
 
@@ -61,33 +61,25 @@ class VarianceWeighted:
         return _Gathering(self, rows, classes)
 
 
-class _Gathering:
-    """Keeps the table: who disagrees is known only when all have spoken."""
+class _Gathering(Tabled):
+    """Who disagrees is known only when all have spoken: then once, for the labels and the dissent."""
 
     def __init__(self, target: VarianceWeighted, rows: int, classes: int) -> None:
-        self._target, self._table = target, Table(rows, classes)
-        self._weights: list[float] = []
+        super().__init__(lambda logits, weights: target(logits, weights).consensus, rows, classes)
+        self._reach = target
         self._reached: Consensus | None = None
 
     def add(self, logits: Tensor, weight: float = 1.0) -> None:
-        self._weights.append(accepted(weight))
-        self._table.append(logits)
+        super().add(logits, weight)
         self._reached = None
 
     def _consensus(self) -> Consensus:
         if self._reached is None:
-            if not math.fsum(self._weights):
-                raise FedfuseError("no teacher with a weight above 0 has taught: there is no target")
-            weights = torch.tensor(self._weights)
-            blocks = [self._target(block, weights) for block in self._table.blocks()]
-            self._reached = Consensus(*(torch.cat(parts) for parts in zip(*blocks, strict=True)))
+            self._reached = Consensus(*(torch.cat(parts) for parts in zip(*self.each(self._reach), strict=True)))
         return self._reached
 
     def value(self) -> Tensor:
         return self._consensus().consensus
-
-    def floor(self) -> Tensor:
-        return entropy(self.value())
 
     @property
     def dissent(self) -> Dissent:

@@ -1,4 +1,4 @@
-"""What clients say of their own examples, kept for the server to train on: memory does not grow with the clients."""
+"""What clients say of their own examples, kept for the server to train on: large features go to a file."""
 
 from __future__ import annotations
 

@@ -6,14 +6,17 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedfuse.fusion.target import accepted, entropy
+from fedfuse.fusion.target import Dissent, accepted, entropy
 from fedfuse.predict import BATCH, Pool, predict
 from fedfuse.types import FedfuseError
+
+T = TypeVar("T")
 
 BOUND = 256 * 2**20  # bytes of a table in memory; past them it goes to a temporary file
 BLOCK = 16 * 2**20  # numbers of a table that are looked at at once
@@ -104,7 +107,9 @@ class Table:
 class Tabled:
     """The accumulator of a target that needs all teachers at once; `target` maps (M, n, C), (M,) -> (n, C)."""
 
-    dissent = None
+    @property
+    def dissent(self) -> Dissent | None:
+        return None
 
     def __init__(self, target: Callable[[Tensor, Tensor], Tensor], rows: int, classes: int, bound: int = BOUND) -> None:
         self._target = target
@@ -115,11 +120,15 @@ class Tabled:
         self._weights.append(accepted(weight))
         self._table.append(logits)
 
-    def value(self) -> Tensor:
+    def each(self, function: Callable[[Tensor, Tensor], T]) -> list[T]:
+        """What `function` makes of each block of rows: (M, n, C) and the teachers' weights (M,)."""
         if not math.fsum(self._weights):
             raise FedfuseError("no teacher with a weight above 0 has taught: there is no target")
         weights = torch.tensor(self._weights)
-        return torch.cat([self._target(block, weights) for block in self._table.blocks()])
+        return [function(block, weights) for block in self._table.blocks()]
+
+    def value(self) -> Tensor:
+        return torch.cat(self.each(self._target))
 
     def floor(self) -> Tensor:
         return entropy(self.value())
