@@ -102,6 +102,6 @@ def models_of(run: Path) -> dict[str, str]:
 
 
 def rounds_of(run: Path) -> list[dict[str, Any]]:
-    """What is on record, without the times: those may differ."""
+    """What is on record, without times and memory: those may differ."""
     records = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
+    return [{key: value for key, value in record.items() if key not in ("seconds", "memory")} for record in records]

@@ -135,6 +135,9 @@ class Scripted:
     def restore(self, memory: Mapping[int, Groups]) -> None:
         pass
 
+    def peak_memory(self) -> int:
+        return 0
+
     def close(self) -> None:
         pass
 

@@ -10,7 +10,8 @@ import click
 import pytest
 import typer
 
-from fedfuse.cli import _settings, app
+from fedfuse.cli import app
+from fedfuse.commands.options import dotted_settings
 from fedfuse.types import FedfuseError
 from tests.command_line import SMALL, CommandLine, rounds_of
 
@@ -128,17 +129,17 @@ def test_a_directory_that_holds_a_run_is_not_overwritten(cli: CommandLine, tmp_p
     ],
 )
 def test_a_value_is_toml_or_else_a_word(pair: str, key: str, value: object) -> None:
-    assert _settings([pair]) == {key: value}
+    assert dotted_settings([pair]) == {key: value}
 
 
 def test_options_with_a_name_of_their_own_beat_set() -> None:
-    assert _settings(["run.rounds=7"], run__rounds=3) == {"run.rounds": 3}
-    assert _settings(["run.rounds=7"], run__rounds=None) == {"run.rounds": 7}
+    assert dotted_settings(["run.rounds=7"], run__rounds=3) == {"run.rounds": 3}
+    assert dotted_settings(["run.rounds=7"], run__rounds=None) == {"run.rounds": 7}
 
 
 def test_set_without_equals_is_refused() -> None:
     with pytest.raises(FedfuseError, match="write KEY=VALUE"):
-        _settings(["local.lr"])
+        dotted_settings(["local.lr"])
 
 
 def test_a_run_prints_plain_lines_and_where_its_results_lie(cli: CommandLine, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from fedfuse.data.shelf import Shelf
 from fedfuse.display import Display
 from fedfuse.experiment import Experiment, algorithm_settings, overridden
 from fedfuse.record import RoundRecord
-from fedfuse.run import EXPERIMENT, Run
+from fedfuse.run import Run
+from fedfuse.run_directory import EXPERIMENT
 from fedfuse.types import FedfuseError
 
 

@@ -35,6 +35,7 @@ from fedfuse.display import Display, Silent
 from fedfuse.local_settings import LocalSettings
 from fedfuse.models.shared_head import with_head
 from fedfuse.named import did_you_mean
+from fedfuse.observe import Observer
 from fedfuse.run import Run, perform
 from fedfuse.types import FedfuseError
 
@@ -62,9 +63,16 @@ class Experiment(BaseModel):
         if problems := [p for place, section in named.items() for p in section.settle(place)]:
             raise ConfigError(problems)
 
-    def run(self, out: str | Path | None = None, *, resume: bool = False, display: Display | None = None) -> Run:
+    def run(
+        self,
+        out: str | Path | None = None,
+        *,
+        resume: bool = False,
+        display: Display | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> Run:
         """Run all rounds, or those that are left with `resume`, into the directory `out`."""
-        return perform(self, out, resume=resume, display=display or Silent())
+        return perform(self, out, resume=resume, display=display or Silent(), observers=observers)
 
     def federation(self, shelf: Shelf | None = None) -> Federation:
         """Load the data and spread it, as this experiment says."""

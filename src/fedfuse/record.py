@@ -7,11 +7,12 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from fedfuse.evaluate import Details
 from fedfuse.types import FedfuseError
 
 
@@ -29,13 +30,20 @@ class RoundRecord:
     bytes_up: int
     bytes_down: int
     seconds: Mapping[str, float]
+    validation_accuracy: float | None = None  # as test_accuracy, on the server's validation data, if it has any
+    clients: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # accepted ones: examples, distance
+    memory: Mapping[str, int] = field(default_factory=dict)  # peak bytes so far of this process and of its workers
     rejected: Mapping[str, str] = field(default_factory=dict)  # client -> reason
     note: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    # Of each architecture, by class and by confidence. Too much for every line: the last round's is a file of its own.
+    details: Mapping[str, Details] = field(default_factory=dict, repr=False, compare=False)
 
     def line(self) -> str:
         """Strict JSON: a value that is not finite (a loss that diverged) is written as null."""
-        return json.dumps(_strict(asdict(self)), allow_nan=False)
+        fields = asdict(replace(self, details={}))
+        del fields["details"]
+        return json.dumps(_strict(fields), allow_nan=False)
 
     @staticmethod
     def parse(line: str) -> RoundRecord:

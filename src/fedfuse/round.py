@@ -12,7 +12,7 @@ from fedfuse import tree
 from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
 from fedfuse.engines import Engine
-from fedfuse.evaluate import evaluate
+from fedfuse.evaluate import evaluate, examine
 from fedfuse.record import Clock, RoundRecord
 from fedfuse.types import Failure, ServerState, Task, Update
 from fedfuse.vet import QuorumNotMet, Vetted, Vetting
@@ -43,7 +43,9 @@ def run_round(
         engine.settle(())
         fused, facts, note = ServerState(server.round + 1, server.models, server.memory), {}, f"unchanged: {shortfall}"
     with clock.stage("evaluate"):
-        scores = {arch: evaluate(ctx.nets.load(model), ctx.data.test) for arch, model in fused.models.items()}
+        examined = {arch: examine(ctx.nets.load(model), ctx.data.test) for arch, model in fused.models.items()}
+        scores = {arch: score for arch, (score, _) in examined.items()}
+        validation = validated(fused, ctx)
     return fused, RoundRecord(
         round=fused.round,
         cohort=cohort,
@@ -55,10 +57,21 @@ def run_round(
         bytes_up=updates.bytes_up,
         bytes_down=down.bytes,
         seconds=clock.seconds,
+        validation_accuracy=validation,
+        clients={str(client): facts for client, facts in sorted(updates.clients.items())},
         rejected={str(client): reason for client, reason in sorted(updates.rejected.items())},
         note=note,
         facts=facts,
+        details={arch: details for arch, (_, details) in examined.items()},
     )
+
+
+def validated(server: ServerState, ctx: Context) -> float | None:
+    """The mean accuracy of the reported models on the server's validation data: for choosing, as test data is not."""
+    if not len(ctx.data.validation):
+        return None
+    each = [evaluate(ctx.nets.load(server.models[arch]), ctx.data.validation).accuracy for arch in ctx.reported]
+    return sum(each) / len(each)
 
 
 class Sent:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import shutil
+import sys
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +19,7 @@ import tomli_w
 import torch
 from filelock import FileLock, Timeout
 
-from fedfuse import checkpoint, record
+from fedfuse import checkpoint, events, record
 from fedfuse.checkpoint import Checkpoint, write_whole
 from fedfuse.context import Context
 from fedfuse.data.federation import Federation
@@ -25,22 +27,25 @@ from fedfuse.data.shelf import Shelf
 from fedfuse.display import Display
 from fedfuse.engines import Engine, InProcess, Workers
 from fedfuse.model_file import save_model
+from fedfuse.observe import Observer
 from fedfuse.record import Clock, RoundRecord
 from fedfuse.round import run_round
+from fedfuse.run_directory import (
+    CHECKPOINTS,
+    EVENTS,
+    EXPERIMENT,
+    MODELS,
+    ROUNDS,
+    SCRATCH,
+    write_evaluation,
+    write_federation,
+)
 from fedfuse.select import cohort_size, select
 from fedfuse.threads import threads
 from fedfuse.types import FedfuseError, ServerState, Snapshot
 
 if TYPE_CHECKING:
     from fedfuse.experiment import Experiment
-
-EXPERIMENT, ROUNDS, CHECKPOINTS, MODELS, SCRATCH = (
-    "experiment.toml",
-    "rounds.jsonl",
-    "checkpoint",
-    "models",
-    ".scratch",
-)
 
 
 @dataclass(frozen=True)
@@ -60,11 +65,18 @@ class Run:
         return self.history[-1]
 
 
-def perform(experiment: Experiment, out: str | Path | None, *, resume: bool, display: Display) -> Run:
+def perform(
+    experiment: Experiment,
+    out: str | Path | None,
+    *,
+    resume: bool,
+    display: Display,
+    observers: Sequence[Observer] = (),
+) -> Run:
     """Carry out all rounds, or with `resume` those that are left. Every finished round is on disk."""
     path = Path(out) if out is not None else default_path(experiment, resume)
     try:
-        return _perform(experiment, path, resume=resume, display=display)
+        return _perform(experiment, path, resume=resume, display=display, observers=observers)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -73,7 +85,9 @@ def perform(experiment: Experiment, out: str | Path | None, *, resume: bool, dis
         ) from error
 
 
-def _perform(experiment: Experiment, path: Path, *, resume: bool, display: Display) -> Run:
+def _perform(
+    experiment: Experiment, path: Path, *, resume: bool, display: Display, observers: Sequence[Observer]
+) -> Run:
     if (path / EXPERIMENT).exists() and not resume:
         raise FedfuseError(f"{path} holds a run already: go on with --resume, or choose another --out")
     federation = experiment.check(Shelf.at(progress=display.preparing))
@@ -81,17 +95,25 @@ def _perform(experiment: Experiment, path: Path, *, resume: bool, display: Displ
     with _alone_in(path), threads(experiment.run_.threads):
         _settle(path, experiment, federation)
         ctx = experiment.context(federation)
+        write_federation(path, ctx)
         with closing(_engine(experiment, federation, path)) as engine:
-            server, history = _rounds(experiment, ctx, engine, path, display)
+            server, history = _rounds(experiment, ctx, engine, path, display, observers)
         for model in server.models.values():
             save_model(path / MODELS, model, federation.train, federation.labels)
+        if not any(event.kind == "finished" for event in events.read(path / EVENTS)):
+            events.append(path / EVENTS, "finished", server.round)
     run = Run(path, history, server.models)
     display.end(run.path, history)
     return run
 
 
 def _rounds(
-    experiment: Experiment, ctx: Context, engine: Engine, path: Path, display: Display
+    experiment: Experiment,
+    ctx: Context,
+    engine: Engine,
+    path: Path,
+    display: Display,
+    observers: Sequence[Observer],
 ) -> tuple[ServerState, list[RoundRecord]]:
     algorithm, rules = experiment.algorithm.build(), experiment.run_.vetting()
     server, history = _recover(ctx, engine, path, display)
@@ -99,19 +121,52 @@ def _rounds(
     cohort_of = cohort_size(len(sizes), experiment.run_.fraction)
     how = experiment.run_.selection or algorithm.selection
     display.begin(f"{experiment.name} · {algorithm.name}", ctx.rounds, history)
-    for number in range(server.round + 1, ctx.rounds + 1):
-        now, clock = ctx.at(number), Clock()
-        cohort = select(sizes, cohort_of, how, now.rng("select", number))
-        display.round_begins(number, cohort)
-        server, done = run_round(algorithm, server, engine, cohort, rules, now, display.answered)
-        # The record travels inside the checkpoint, so a crash between the two files loses neither.
-        with clock.stage("checkpoint"):
-            checkpoint.save(path / CHECKPOINTS, Checkpoint(server, engine.memory(), done))
-        done = replace(done, seconds={**done.seconds, **clock.seconds})
-        record.append(path / ROUNDS, done)
-        history.append(done)
-        display.round_ends(done)
+    with _watched(experiment, path, history, observers):
+        for number in range(server.round + 1, ctx.rounds + 1):
+            now, clock = ctx.at(number), Clock()
+            cohort = select(sizes, cohort_of, how, now.rng("select", number))
+            display.round_begins(number, cohort)
+            server, done = run_round(algorithm, server, engine, cohort, rules, now, display.answered)
+            # The record travels inside the checkpoint, so a crash between the two files loses neither.
+            with clock.stage("checkpoint"):
+                write_evaluation(path, done)
+                checkpoint.save(path / CHECKPOINTS, Checkpoint(server, engine.memory(), done))
+            done = replace(done, seconds={**done.seconds, **clock.seconds}, memory=_peak_memory(engine), details={})
+            record.append(path / ROUNDS, done)
+            history.append(done)
+            display.round_ends(done)
+            for observer in observers:
+                observer.round(done)
     return server, history
+
+
+@contextmanager
+def _watched(
+    experiment: Experiment, path: Path, history: list[RoundRecord], observers: Sequence[Observer]
+) -> Iterator[None]:
+    """Observers see the run begin and end, and the run directory says what ended it before its time."""
+    if len(history) < experiment.run_.rounds:
+        events.append(path / EVENTS, "resumed" if history else "begun", len(history))
+    for observer in observers:
+        observer.begin(experiment, path, tuple(history))
+    try:
+        yield
+    except BaseException as cause:
+        reason = "by the keyboard" if isinstance(cause, KeyboardInterrupt) else f"{type(cause).__name__}: {cause}"
+        with suppress(OSError):  # the disk may be what ended it
+            events.append(path / EVENTS, "stopped", len(history), reason)
+        raise
+    finally:
+        for observer in observers:
+            observer.end(tuple(history))
+
+
+def _peak_memory(engine: Engine) -> dict[str, int]:
+    """Bytes, from the start of each process."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    own = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    workers = engine.peak_memory()
+    return {"server": own, **({"workers": workers} if workers else {})}
 
 
 def _recover(ctx: Context, engine: Engine, path: Path, display: Display) -> tuple[ServerState, list[RoundRecord]]:
@@ -119,6 +174,7 @@ def _recover(ctx: Context, engine: Engine, path: Path, display: Display) -> tupl
     found, damaged = checkpoint.latest(path / CHECKPOINTS)
     for line in damaged:
         display.warn(f"checkpoint {line}")
+        events.append(path / EVENTS, "warning", 0, f"checkpoint {line}")
     if found is None:
         # A record without a checkpoint is a run whose checkpoints are lost, not one that never began.
         if damaged or record.read(path / ROUNDS):
@@ -164,13 +220,13 @@ def provenance(experiment: Experiment, federation: Federation) -> dict[str, Any]
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """What differs, key by key. How many workers there are, and how long a name is, changes no bit."""
+    """What differs, key by key. Workers, trackers and the name change no bit."""
     for key in sorted({*before, *now}):
         dotted = f"{prefix}{key}"
         a, b = before.get(key), now.get(key)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             yield from _differences(a, b, f"{dotted}.")
-        elif a != b and dotted not in ("run.workers", "name"):
+        elif a != b and dotted not in ("run.workers", "run.track", "name"):
             yield f"{dotted}: {_said(a)} then, {_said(b)} now"
 
 

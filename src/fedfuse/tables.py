@@ -19,7 +19,8 @@ from fedfuse.data.picture import summary
 from fedfuse.data.pool import POOLS
 from fedfuse.data.sources import PATTERNS, SOURCES
 from fedfuse.experiment import Experiment, builtin
-from fedfuse.run import CHECKPOINTS, EXPERIMENT, MODELS, ROUNDS, Run
+from fedfuse.run import Run
+from fedfuse.run_directory import CHECKPOINTS, EXPERIMENT, MODELS, ROUNDS
 
 
 def _table(title: str, *columns: str, numbers_from: int = 1) -> Table:

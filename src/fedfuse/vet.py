@@ -116,6 +116,7 @@ class Vetted:
     modelled: Collection[int] = ()  # who was sent a model, and so owes one
     rejected: dict[int, str] = field(default_factory=dict)
     accepted: set[int] = field(default_factory=set)
+    clients: dict[int, dict[str, float]] = field(default_factory=dict)  # of those accepted: examples, distance
     params_up: int = 0
     bytes_up: int = 0
 
@@ -145,3 +146,11 @@ class Vetted:
             raise _Refused("was sent a model and answered without one")
         self.rules.check(update, self.server, self.ctx, self.expect(update.client))
         self.accepted.add(update.client)
+        self.clients[update.client] = {"examples": update.num_examples, **self._distance(update)}
+
+    def _distance(self, update: Update) -> dict[str, float]:
+        """How far its model moved from the server's, where both are models of the same parameters."""
+        template = self.server.models.get(self.ctx.archs[update.client])
+        if update.model is None or template is None:
+            return {}
+        return {"distance": math.sqrt(tree.squared_distance(update.model.params, template.params))}

@@ -57,13 +57,14 @@ def test_facts_are_all_there_and_json(round) -> None:
     state, facts = Distilled(distiller=QUICK)(server, updates, ctx)
     assert state.round == 1
     assert facts["teachers"] == 4
-    assert facts["clients"].keys() == {"mean", "worst", "best"}
+    assert facts["clients"].keys() == {"mean", "worst", "best", "confidence"}
     assert facts["clients"]["worst"] <= facts["clients"]["mean"] <= facts["clients"]["best"]
-    assert facts["ensemble"].keys() == {"accuracy", "nll", "ece", "disagreement", "entropy"}
+    assert facts["ensemble"].keys() == {"accuracy", "nll", "ece", "confidence", "disagreement", "entropy"}
     assert 0 < facts["ensemble"]["disagreement"] < 1
     learnt = facts["students"]["mlp:8"]
     assert learnt.keys() == {"average", "student", "steps", "reason", "loss"}
-    assert learnt["student"].keys() == learnt["average"].keys() == {"accuracy", "nll", "ece", "validation"}
+    measured = {"accuracy", "nll", "ece", "confidence", "validation"}
+    assert learnt["student"].keys() == learnt["average"].keys() == measured
     assert learnt["steps"] == 60
     assert learnt["loss"]["last"] < learnt["loss"]["first"]
     json.dumps(facts, allow_nan=False)
@@ -78,7 +79,14 @@ def test_facts_say_what_a_direct_look_says(round) -> None:
         student = ctx.nets.load(state.models["mlp:8"]).eval()(test.x)
     right = (logits.argmax(2) == test.y).double().mean(1)
     assert facts["clients"]["mean"] == pytest.approx(float(right.mean()))
+    sure, wrong = facts["clients"]["confidence"]["right"], facts["clients"]["confidence"]["wrong"]
+    assert (sum(sure), sum(wrong)) == (
+        round(float(right.sum()) * len(test)),
+        round(float((1 - right).sum()) * len(test)),
+    )
     ensemble = torch.softmax(logits, 2).mean(0)
+    same = (logits.argmax(2) == ensemble.argmax(1)).double().mean(1)
+    assert facts["agreement"] == {str(u.client): pytest.approx(float(s)) for u, s in zip(updates, same, strict=True)}
     assert facts["ensemble"]["accuracy"] == pytest.approx(float((ensemble.argmax(1) == test.y).double().mean()))
     assert facts["ensemble"]["nll"] == pytest.approx(
         float(torch.nn.functional.nll_loss(ensemble.log(), test.y)), rel=1e-5

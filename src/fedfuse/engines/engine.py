@@ -28,6 +28,9 @@ class Engine(Protocol):
 
     def restore(self, memory: Mapping[int, Groups]) -> None: ...
 
+    def peak_memory(self) -> int:
+        """The most bytes that other processes than this one have held for it so far; 0 where there are none."""
+
     def close(self) -> None: ...
 
 

@@ -32,5 +32,8 @@ class InProcess:
     def restore(self, memory: Mapping[int, Groups]) -> None:
         self._memory = dict(memory)
 
+    def peak_memory(self) -> int:
+        return 0
+
     def close(self) -> None:
         pass

@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -117,6 +118,9 @@ class Workers:
             fresh.write_bytes(codec.encode(groups, {}))
             self._keep(client, fresh)
 
+    def peak_memory(self) -> int:
+        return sum(worker.peak_memory() for worker in self._workers)
+
     def close(self) -> None:
         self._threads.shutdown()
         _spare.extend(self._workers)
@@ -216,6 +220,15 @@ class _Worker:
         if code == -signal.SIGKILL:
             return "killed (signal 9), perhaps for want of memory"
         return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+    def peak_memory(self) -> int:
+        """What the system says of the process; 0 where it says nothing."""
+        try:
+            status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="utf-8")
+        except OSError:
+            return 0
+        found = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
+        return 1024 * int(found[1]) if found else 0
 
     def stop(self) -> None:
         self._process.kill()

@@ -136,31 +136,32 @@ class _Hall:
         """Let a client's model teach, if it is among the teachers. Why it is to be dropped, if it is."""
         try:
             for teacher in teachers:
-                self._teach(teacher, client=True)
+                self._teach(teacher, update.client)
                 break
             else:
                 model = received(update)
-                self.probe.client(self.probe.look(self.ctx.nets.load(model, "teacher"), f"client {update.client}"))
+                seen = self.probe.look(self.ctx.nets.load(model, "teacher"), f"client {update.client}")
+                self.probe.client(update.client, seen)
         except NotFiniteError as problem:
             return str(problem)
         return None
 
     def teach(self, teacher: Teacher) -> None:
         try:
-            self._teach(teacher, client=False)
+            self._teach(teacher)
         except NotFiniteError as problem:
             self.silent.append(str(problem))
 
-    def _teach(self, teacher: Teacher, client: bool) -> None:
+    def _teach(self, teacher: Teacher, client: int | None = None) -> None:
         net = self.ctx.nets.load(teacher.model, "teacher")
         # Both are looked at before either is taken in: a teacher that is not finite leaves no trace.
         logits, seen = self.lecture.listen(net, teacher.name), self.probe.look(net, teacher.name)
         self.lecture.take(logits, teacher.name, teacher.weight)
         self.probe.teacher(seen, teacher.weight)
-        if client:
-            self.probe.client(seen)
+        if client is not None:
+            self.probe.client(client, seen)
 
-    def measured(self, model: Snapshot, name: str) -> dict[str, float]:
+    def measured(self, model: Snapshot, name: str) -> dict[str, Any]:
         """On the probe, and as `validation` the accuracy on validation data, where there is any."""
         net = self.ctx.nets.load(model, "teacher")
         validation = {} if self.validate is None else {"validation": self.validate(net)}

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedfuse.data.examples import Examples
+from fedfuse.evaluate import Confidence
 from fedfuse.fusion.table import outputs
 from fedfuse.fusion.target import Accumulator, Target, entropy
 
@@ -70,6 +71,8 @@ class Probe:
         self._y = data.y[self._rows]
         self._target = target
         self._clients: list[float] = []
+        self._answers: dict[int, Tensor] = {}  # (N,) each, two bytes a row, until the ensemble is known
+        self._confidence: Confidence | None = None  # of all clients together
         self._running: Accumulator | None = None
         self._votes: Votes | None = None
 
@@ -77,9 +80,13 @@ class Probe:
         """The net's logits (N, C) on the probe; None if the probe is off."""
         return outputs(net, self._data, self._rows, name) if len(self._rows) else None
 
-    def client(self, logits: Tensor | None) -> None:
-        if logits is not None:
-            self._clients.append(accuracy(logits, self._y))
+    def client(self, client: int, logits: Tensor | None) -> None:
+        if logits is None:
+            return
+        self._clients.append(accuracy(logits, self._y))
+        self._answers[client] = logits.argmax(1).to(torch.int16)
+        seen = Confidence.of(torch.softmax(logits, 1), self._y)
+        self._confidence = seen if self._confidence is None else self._confidence + seen
 
     def teacher(self, logits: Tensor | None, weight: float) -> None:
         if logits is None:
@@ -90,10 +97,13 @@ class Probe:
         self._running.add(logits, weight)
         self._votes.add(logits)
 
-    def model(self, net: nn.Module, name: str) -> dict[str, float]:
+    def model(self, net: nn.Module, name: str) -> dict[str, Any]:
         """The quality of a single model, by its own probabilities."""
         logits = self.look(net, name)
-        return {} if logits is None else quality(torch.softmax(logits, 1), self._y)
+        return {} if logits is None else self._measured(torch.softmax(logits, 1))
+
+    def _measured(self, probs: Tensor) -> dict[str, Any]:
+        return {**quality(probs, self._y), "confidence": Confidence.of(probs, self._y).facts()}
 
     def facts(self) -> dict[str, Any]:
         """The clients' accuracies, and the ensemble as the student is to learn it (sharpened, softened)."""
@@ -101,7 +111,16 @@ class Probe:
         if self._clients:
             mean = math.fsum(self._clients) / len(self._clients)
             facts["clients"] = {"mean": mean, "worst": min(self._clients), "best": max(self._clients)}
+        if self._confidence is not None:
+            facts["clients"]["confidence"] = self._confidence.facts()
         if self._running is not None and self._votes is not None:
             differ = {"disagreement": self._votes.disagreement(), "entropy": self._votes.entropy()}
-            facts["ensemble"] = {**quality(self._running.value(), self._y), **differ}
+            probs = self._running.value()
+            facts["ensemble"] = {**self._measured(probs), **differ}
+            facts["agreement"] = self._agreement(probs)
         return facts
+
+    def _agreement(self, probs: Tensor) -> dict[str, float]:
+        """For each client how often it and the ensemble, of probabilities (N, C), give the same answer."""
+        together = probs.argmax(1)
+        return {str(client): float((own == together).double().mean()) for client, own in sorted(self._answers.items())}

@@ -1,0 +1,65 @@
+"""`generator train` and `generator sample`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedfuse import rng
+from fedfuse.commands.options import DataDir, dotted_settings, look_in, out
+from fedfuse.data.generator import frozen, generated
+from fedfuse.data.sources import load as load_source
+from fedfuse.generators import save_generator
+from fedfuse.generators.progress import Steps
+from fedfuse.generators.sheet import SAMPLES, check_picture, draw_sheet
+from fedfuse.generators.train import Trainer, image_shape
+from fedfuse.types import FedfuseError
+
+app = typer.Typer(no_args_is_help=True, help="Train a generator of unlabeled images for a pool, and look at it.")
+
+
+@app.command(epilog="Example: `fedfuse generator train digits --out gen.safetensors --picture samples.png`")
+def train(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A data source of images; see `fedfuse list`.")],
+    out_file: Annotated[Path, typer.Option("--out", help="The generator's file: .safetensors")],
+    steps: Annotated[int, typer.Option(min=1, help="Steps of each of the two stages.")] = Trainer.steps,
+    latent: Annotated[int, typer.Option(min=1, help="Size of the latents.")] = Trainer.latent,
+    width: Annotated[int, typer.Option(min=1, help="Channels: more for richer images.")] = Trainer.width,
+    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = Trainer.seed,
+    picture: Annotated[Path | None, typer.Option(help="Also draw a sheet of samples: .png")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the data source.")
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Train a generator on public images; `data.pool.kind = "generator"` then draws a pool from its file."""
+    look_in(data_dir)
+    trainer = Trainer(latent=latent, width=width, steps=steps, seed=seed)
+    if out_file.is_dir():
+        raise FedfuseError(f"--out {out_file} is a folder: name a file, as in {out_file / 'gen.safetensors'}")
+    images = load_source(source, arguments=dotted_settings(set_)).train
+    if picture is not None:
+        check_picture(picture, image_shape(images)[0])
+    with Steps(out) as watch:
+        net = trainer(images, watch).net
+    save_generator(out_file, net, source=source, seed=seed)
+    out.print(f"generator  {out_file}  {len(images):,} images of {source}, latent {latent}", highlight=False)
+    if picture is not None:
+        sample(str(out_file), picture, seed, None)
+    use = f"--set data.pool.kind=generator --set data.pool.generator={out_file}"
+    out.print(f"use it     fedfuse run EXPERIMENT -a feddf {use}", highlight=False, soft_wrap=True)
+
+
+@app.command(epilog="Example: `fedfuse generator sample gen.safetensors --out samples.png`")
+def sample(
+    generator: Annotated[str, typer.Argument(metavar="FILE", help="A generator's file, or package.module:factory.")],
+    out_file: Annotated[Path, typer.Option("--out", help="The sheet: .png")],
+    seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
+    latent: Annotated[int | None, typer.Option(min=1, help="Size of the latents, where it is not known.")] = None,
+) -> None:
+    """Draw a sheet of a generator's samples."""
+    images = generated(frozen(generator, latent), SAMPLES, rng.generator(seed, "sheet"), images=True)
+    draw_sheet(images, out_file)
+    out.print(f"picture    {out_file}  {SAMPLES} samples", highlight=False)

@@ -1,0 +1,74 @@
+"""`run` and `compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedfuse import tables
+from fedfuse.commands.options import (
+    DataDir,
+    ExperimentName,
+    Rounds,
+    Set,
+    WorkerCount,
+    dotted_settings,
+    look_in,
+    out,
+    shown,
+)
+from fedfuse.compare import compare as run_comparison
+from fedfuse.experiment import load
+
+app = typer.Typer()
+
+
+@app.command(epilog="Example: `fedfuse run digits -a fedprox -r 10 --set algorithm.mu=0.1`")
+def run(
+    experiment: ExperimentName,
+    algorithm: Annotated[
+        str | None, typer.Option("--algorithm", "-a", help="Algorithm, with settings if you like: `fedprox(mu=0.1)`.")
+    ] = None,
+    rounds: Rounds = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")] = None,
+    workers: WorkerCount = None,
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Run directory; by default under ./runs.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on after the last finished round.")] = False,
+    set_: Set = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Run one experiment; its directory holds the records, the models and a checkpoint of every round."""
+    look_in(data_dir)
+    settings = dotted_settings(set_, algorithm, run__rounds=rounds, run__seed=seed, run__workers=workers)
+    with shown() as display:
+        finished = load(experiment, settings).run(out_dir, resume=resume, display=display)
+    out.print(tables.of_run(finished))
+
+
+@app.command(epilog="Example: `fedfuse compare digits -a fedavg -a fedprox --seeds 3 --target 0.85`")
+def compare(
+    experiment: ExperimentName,
+    algorithm: Annotated[
+        list[str],
+        typer.Option(
+            "--algorithm", "-a", help="An algorithm; give several. Settings go in brackets: `fedprox(mu=0.1)`."
+        ),
+    ],
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from the experiment's own on.")] = 1,
+    target: Annotated[float | None, typer.Option(help="Accuracy to count rounds and parameters to.")] = None,
+    rounds: Rounds = None,
+    workers: WorkerCount = None,
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Directory; what is finished there is kept.")] = None,
+    set_: Set = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Run several algorithms on the same partition, cohorts and initial weights; goes on where it stopped."""
+    look_in(data_dir)
+    base = load(experiment, dotted_settings(set_, run__rounds=rounds, run__workers=workers))
+    folder = out_dir or Path("runs") / f"compare-{base.name}"
+    numbers = range(base.run_.seed, base.run_.seed + seeds)
+    with shown() as display:
+        rows = run_comparison(base, algorithm, numbers, folder, display)
+    out.print(tables.of_comparison(base, rows, target, folder))
