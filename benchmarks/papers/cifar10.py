@@ -19,8 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 import fedfuse
-from fedfuse.compare import Row, compare
+from fedfuse.compare import compare
 from fedfuse.display import Lines
+from fedfuse.summary import Row
 
 
 def experiment(alpha: float, given: argparse.Namespace) -> fedfuse.Experiment:

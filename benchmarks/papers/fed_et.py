@@ -21,8 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 import fedfuse
-from fedfuse.compare import Row, compare
+from fedfuse.compare import compare
 from fedfuse.display import Lines
+from fedfuse.summary import Row
 
 LARGE = "vgg9:gn:16-32-64-64-128-128-256-256"
 SMALL = '{"cnn" = 1, "resnet8:gn" = 1}'

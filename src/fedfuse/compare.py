@@ -6,71 +6,16 @@ They are the same because they are drawn by key from the seed alone; the algorit
 from __future__ import annotations
 
 import re
-import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from fedfuse.data.shelf import Shelf
 from fedfuse.display import Display
 from fedfuse.experiment import Experiment, algorithm_settings, overridden
-from fedfuse.record import RoundRecord
 from fedfuse.run import Run
 from fedfuse.run_directory import EXPERIMENT
+from fedfuse.summary import Row
 from fedfuse.types import FedfuseError
-
-
-@dataclass(frozen=True)
-class Row:
-    """One algorithm over its seeds."""
-
-    algorithm: str
-    runs: Sequence[Run]
-
-    @property
-    def name(self) -> str:
-        """The algorithm without its settings."""
-        return self.algorithm.partition("(")[0].strip()
-
-    @property
-    def best(self) -> list[float]:
-        return [run.best.test_accuracy for run in self.runs]
-
-    @property
-    def final(self) -> list[float]:
-        return [run.final.test_accuracy for run in self.runs]
-
-    @property
-    def mean_over_rounds(self) -> list[float]:
-        return [statistics.fmean(r.test_accuracy for r in run.history) for run in self.runs]
-
-    @property
-    def seconds(self) -> float:
-        return sum(sum(r.seconds.values()) for run in self.runs for r in run.history)
-
-    def reached(self, target: float) -> list[RoundRecord | None]:
-        """For each seed the first round at or above the target, or None."""
-        return [next((r for r in run.history if r.test_accuracy >= target), None) for run in self.runs]
-
-    def rounds_to(self, target: float) -> str:
-        """Mean rounds to the target over the seeds; censored when a seed never reached it."""
-        rounds = [None if r is None else r.round for r in self.reached(target)]
-        if None in rounds:
-            return f"> {len(self.runs[0].history)}"
-        return f"{statistics.fmean(r for r in rounds if r is not None):.1f}"
-
-    def parameters_to(self, target: float) -> str:
-        """Mean parameters sent, up and down, until the target: Fed-ET's C_acc(x); censored likewise."""
-        sent = [
-            _sent(run, None if r is None else r.round) for run, r in zip(self.runs, self.reached(target), strict=True)
-        ]
-        text = f"{statistics.fmean(sent):.3g}"
-        return f"> {text}" if None in self.reached(target) else text
-
-
-def _sent(run: Run, until: int | None) -> int:
-    rounds = [r for r in run.history if until is None or r.round <= until]
-    return sum(r.params_up + r.params_down for r in rounds)
 
 
 def variants(
@@ -105,9 +50,3 @@ def compare(
         path = out / f"{re.sub(r'[^A-Za-z0-9.=-]+', '-', name).strip('-')}-seed{seed}"
         runs[name, seed] = variant.run(path, resume=(path / EXPERIMENT).exists(), display=display)
     return [Row(name, [runs[name, seed] for seed in seeds]) for name in algorithms]
-
-
-def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation over seeds, in percent."""
-    mean = f"{100 * statistics.fmean(values):.2f}"
-    return f"{mean} ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else mean

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from fedfuse import models, named
 from fedfuse.algorithms import ALGORITHMS
-from fedfuse.compare import Row, spread
 from fedfuse.data.federation import Federation
 from fedfuse.data.partition import SCHEMES
 from fedfuse.data.picture import summary
@@ -21,6 +20,7 @@ from fedfuse.data.sources import PATTERNS, SOURCES
 from fedfuse.experiment import Experiment, builtin
 from fedfuse.run import Run
 from fedfuse.run_directory import CHECKPOINTS, EXPERIMENT, MODELS, ROUNDS
+from fedfuse.summary import Row, spread
 
 
 def _table(title: str, *columns: str, numbers_from: int = 1) -> Table:

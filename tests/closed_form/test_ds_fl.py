@@ -39,8 +39,10 @@ class Watched:
     updates: list[Update | Failure] = field(default_factory=list)
     engine: InProcess = field(default_factory=InProcess)
 
-    def run(self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context) -> Iterator[Update | Failure]:
-        for answer in self.engine.run(algorithm, self._seen(tasks), ctx):
+    def run(
+        self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context, server: ServerState | None = None
+    ) -> Iterator[Update | Failure]:
+        for answer in self.engine.run(algorithm, self._seen(tasks), ctx, server):
             self.updates.append(answer)
             yield answer
 

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from fedfuse import record, tree
-from fedfuse.compare import Row, spread
 from fedfuse.data.examples import Examples
 from fedfuse.evaluate import evaluate
 from fedfuse.record import Clock, RoundRecord
 from fedfuse.run import Run
+from fedfuse.summary import Row, spread
 
 
 def test_accuracy_and_loss_of_three_answers_by_hand() -> None:

@@ -1,0 +1,186 @@
+"""Figures as values: what is drawn, apart from how.
+
+A figure holds its numbers in the units of its axes. The page draws it with plotly (`to_plotly.py`), a paper's picture
+is drawn with matplotlib (`to_picture.py`), and its numbers leave as a table (`numbers`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Cell = str | float | int | None
+Dash = Literal["solid", "dash", "dot"]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A table of plain values, for CSV."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve. `colour` is an index into the palette."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    colour: int
+    deviation: Sequence[float] = ()  # drawn as a band, where it is not 0
+    dash: Dash = "solid"
+
+
+@dataclass(frozen=True)
+class Curves:
+    key: str  # file name, and id on the page
+    title: str
+    caption: str
+    x_title: str
+    y_title: str
+    series: Sequence[Series]
+    levels: Mapping[str, float] = field(default_factory=dict)  # horizontal lines by what they mean
+    diagonal: bool = False  # from (0, 0) to (100, 100)
+    whole: bool = True  # x is counted
+
+    def numbers(self) -> Numbers:
+        rows: list[list[Cell]] = []
+        for s in self.series:
+            spread = s.deviation or [0.0] * len(s.x)
+            rows += [[s.name, x, y, d] for x, y, d in zip(s.x, s.y, spread, strict=True)]
+        return Numbers(["series", self.x_title, self.y_title, "deviation"], rows)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar per category."""
+
+    name: str
+    values: Sequence[float]
+    colour: int
+    deviation: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class Bars:
+    key: str
+    title: str
+    caption: str
+    x_title: str
+    y_title: str
+    categories: Sequence[str]
+    bars: Sequence[Bar]
+    stacked: bool = False
+    sideways: bool = False  # categories on the vertical axis, for long names
+
+    def numbers(self) -> Numbers:
+        rows: list[list[Cell]] = []
+        for bar in self.bars:
+            spread = bar.deviation or [0.0] * len(bar.values)
+            rows += [[bar.name, c, v, d] for c, v, d in zip(self.categories, bar.values, spread, strict=True)]
+        return Numbers(["series", self.x_title, self.y_title, "deviation"], rows)
+
+
+@dataclass(frozen=True)
+class Dots:
+    """Clients by classes, a dot's area being a count (FedDF, Figure 2)."""
+
+    key: str
+    title: str
+    caption: str
+    x_title: str
+    y_title: str
+    labels: Sequence[str]  # of y
+    counts: Sequence[Sequence[int]]  # (K, C)
+
+    @property
+    def points(self) -> list[tuple[int, int, int]]:
+        """(client, class, examples) of those that have any."""
+        return [(k, c, n) for k, row in enumerate(self.counts) for c, n in enumerate(row) if n]
+
+    def numbers(self) -> Numbers:
+        return Numbers([self.x_title, self.y_title, "examples"], [[k, self.labels[c], n] for k, c, n in self.points])
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A square of shares: rows are true classes, columns the answers."""
+
+    key: str
+    title: str
+    caption: str
+    x_title: str
+    y_title: str
+    labels: Sequence[str]
+    counts: Sequence[Sequence[int]]  # (C, C)
+
+    @property
+    def shares(self) -> list[list[float]]:
+        """Each row in percent of its sum."""
+        return [[100 * n / max(1, sum(row)) for n in row] for row in self.counts]
+
+    def numbers(self) -> Numbers:
+        square = [(i, j, n) for i, row in enumerate(self.counts) for j, n in enumerate(row)]
+        rows: list[list[Cell]] = [[self.labels[i], self.labels[j], n] for i, j, n in square]
+        return Numbers([self.y_title, self.x_title, "examples"], rows)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One setting of a search. Words are numbered; `ticks` says which number is which."""
+
+    name: str
+    values: Sequence[float]
+    ticks: Mapping[float, str] = field(default_factory=dict)
+    log: bool = False
+
+    def said(self, value: float) -> str:
+        return self.ticks.get(value, f"{value:.4g}")
+
+    def height(self, value: float) -> float:
+        """Where a value is between the lowest (0) and the highest (1)."""
+        low, high, own = (self._scaled(v) for v in (min(self.values), max(self.values), value))
+        return 0.5 if high == low else (own - low) / (high - low)
+
+    def marks(self) -> list[tuple[str, float]]:
+        """Words at their places; of numbers the lowest, the middle and the highest."""
+        if self.ticks:
+            return [(text, self.height(v)) for v, text in self.ticks.items() if v in self.values]
+        low, high = min(self.values), max(self.values)
+        middle = math.sqrt(low * high) if self.log else (low + high) / 2
+        return [(self.said(v), self.height(v)) for v in ({low} if low == high else {low, middle, high})]
+
+    def _scaled(self, value: float) -> float:
+        return math.log(value) if self.log else value
+
+
+def heights_of(axis: Axis) -> list[float]:
+    return [axis.height(v) for v in axis.values]
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """Trials as lines through their settings, coloured by the last axis."""
+
+    key: str
+    title: str
+    caption: str
+    axes: Sequence[Axis]
+
+    def numbers(self) -> Numbers:
+        said = [[axis.ticks.get(v, v) for v in axis.values] for axis in self.axes]
+        return Numbers([axis.name for axis in self.axes], [list(row) for row in zip(*said, strict=True)])
+
+
+def shades(figure: Parallel) -> list[float]:
+    """How dark each trial's line is, from 0 to 1, by its rank on the last axis."""
+    last = figure.axes[-1].values
+    order = {value: rank for rank, value in enumerate(sorted(set(last)))}
+    return [order[v] / max(1, len(order) - 1) for v in last]
+
+
+Figure = Curves | Bars | Dots | Heat | Parallel

@@ -1,0 +1,64 @@
+"""The page: one HTML file that carries everything with it and asks the network for nothing."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from plotly.offline import get_plotlyjs
+
+from fedfuse.checkpoint import write_whole
+from fedfuse.report.block import Table, drawn
+from fedfuse.report.sections import Report
+from fedfuse.report.to_plotly import to_plotly
+
+
+@cache
+def _asset(name: str) -> str:
+    return (resources.files("fedfuse.report") / "page" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> jinja2.Template:
+    # Reasons of refused clients are words from outside: everything is escaped that is not marked as ours.
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    return environment.from_string(_asset("page.html"))
+
+
+def whole_page(report: Report) -> str:
+    """A file of its own, with plotly in it."""
+    return _rendered(report, part="page", live=False, plotly=plotly_script())
+
+
+def live_page(report: Report) -> str:
+    """The page of a server, which gives plotly once and the body as often as it changes."""
+    return _rendered(report, part="page", live=True, plotly="")
+
+
+def body(report: Report) -> str:
+    return _rendered(report, part="body", live=True, plotly="")
+
+
+def plotly_script() -> str:
+    return str(get_plotlyjs())
+
+
+def write(report: Report, out: Path) -> Path:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(out, whole_page(report).encode())
+    return out
+
+
+def _rendered(report: Report, **settings: Any) -> str:
+    figures = {block.key: to_plotly(block) for block in drawn(report.sections) if not isinstance(block, Table)}
+    # Inside a script element only "<" could end it before its time.
+    data = json.dumps(figures, allow_nan=False).replace("<", "\\u003c")
+    return _template().render(
+        report=report, figures=data, style=_asset("page.css"), script=_asset("page.js"), **settings
+    )

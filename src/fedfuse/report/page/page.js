@@ -1,0 +1,164 @@
+"use strict";
+(() => {
+  // Okabe and Ito's colours, which the colour-blind tell apart, and lighter ones where the page is dark.
+  const PALETTES = {
+    light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a5195", "#7f8c95"],
+    dark: ["#56b4e9", "#f08a4b", "#3ec79e", "#e39cc2", "#e6c14a", "#9ad1f5", "#b48ad0", "#9fadb9"],
+  };
+  const SCALES = {
+    light: [[0, "#ffffff"], [0.15, "#d7e8f3"], [0.5, "#6aaed3"], [1, "#08519c"]],
+    dark: [[0, "#181f26"], [0.15, "#1d3547"], [0.5, "#2f78a8"], [1, "#9ad1f5"]],
+  };
+  const SHADES = { light: ["#c6d3dd", "#08519c"], dark: ["#34424e", "#9ad1f5"] };
+  const DASHES = ["solid", "dash", "dot", "dashdot"];
+  const root = document.documentElement;
+  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+  let chosen = null; // the reader's choice, else the system's
+  let figures = {};
+
+  const theme = () => chosen || (prefersDark.matches ? "dark" : "light");
+  const css = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
+  const channels = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+
+  function colour(name) {
+    const [key, amount] = name.slice(1).split("/");
+    if (key === "scale") return SCALES[theme()];
+    if (key === "shade") {
+      const [low, high] = SHADES[theme()].map(channels);
+      return `rgb(${low.map((v, i) => Math.round(v + (high[i] - v) * Number(amount))).join(",")})`;
+    }
+    if (key === "veil") return css("panel");
+    if (!/^\d+$/.test(key)) return css(key);
+    const palette = PALETTES[theme()];
+    const hex = palette[Number(key) % palette.length];
+    return amount === undefined ? hex : `rgba(${channels(hex).join(",")},${amount})`;
+  }
+
+  // Names of colours become colours; from the ninth line on, a dash tells those of one colour apart.
+  function painted(value) {
+    if (typeof value === "string" && value.startsWith("@")) return colour(value);
+    if (Array.isArray(value)) return value.map(painted);
+    if (value === null || typeof value !== "object") return value;
+    const result = {};
+    for (const [key, inner] of Object.entries(value)) result[key] = painted(inner);
+    const index = typeof value.color === "string" && /^@\d+$/.test(value.color) ? Number(value.color.slice(1)) : 0;
+    if (result.dash === "solid" && index >= 8) result.dash = DASHES[Math.floor(index / 8) % DASHES.length];
+    return result;
+  }
+
+  function layout(own, height, width) {
+    const axis = { gridcolor: css("faint"), linecolor: css("faint"), zerolinecolor: css("faint"), tickcolor: css("faint") };
+    const made = painted(own);
+    return {
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: css("soft") },
+      margin: { l: 12, r: 12, t: 12, b: 12 }, height,
+      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: width < 480 ? 11 : 12.5, color: css("ink") } },
+      hoverlabel: { bgcolor: css("panel"), bordercolor: css("faint"), font: { color: css("ink") } },
+      dragmode: false,
+      ...made,
+      xaxis: { ...axis, ...made.xaxis, fixedrange: true },
+      yaxis: { ...axis, ...made.yaxis, fixedrange: true },
+    };
+  }
+
+  const CONFIG = {
+    displaylogo: false, responsive: true,
+    modeBarButtons: [["toImage"]], displayModeBar: "hover",
+  };
+
+  function draw(element) {
+    const figure = figures[element.dataset.figure];
+    if (!figure || element.offsetParent === null) return;
+    element.dataset.drawn = theme();
+    Plotly.react(element, painted(figure.data), layout(figure.layout, figure.height, element.clientWidth), CONFIG);
+  }
+
+  // A figure is drawn when it comes near the screen: a long page opens at once.
+  const near = new IntersectionObserver((entries) => {
+    for (const entry of entries) if (entry.isIntersecting && entry.target.dataset.drawn !== theme()) draw(entry.target);
+  }, { rootMargin: "600px" });
+
+  function sortable(table) {
+    const heads = [...table.tHead.rows[0].cells];
+    heads.forEach((head, column) => head.firstElementChild.addEventListener("click", () => {
+      const down = head.getAttribute("aria-sort") === "ascending";
+      heads.forEach((other) => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const key = (row) => row.cells[column].textContent.replace(/[>,%\s]/g, "");
+      const rows = [...table.tBodies[0].rows].sort((a, b) => {
+        const [x, y] = [parseFloat(key(a)), parseFloat(key(b))];
+        const order = Number.isNaN(x) || Number.isNaN(y) ? key(a).localeCompare(key(b)) : x - y;
+        return down ? -order : order;
+      });
+      table.tBodies[0].append(...rows);
+    }));
+  }
+
+  function begin() {
+    figures = JSON.parse(document.getElementById("figures").textContent);
+    document.querySelectorAll(".plot").forEach((plot) => {
+      plot.style.minHeight = `${figures[plot.dataset.figure].height}px`;
+      near.observe(plot);
+    });
+    document.querySelectorAll("table").forEach(sortable);
+    document.querySelectorAll(".choice").forEach((choice) => {
+      const select = choice.querySelector("select"), panes = [...choice.children].filter((e) => e.className === "pane");
+      const kept = choices[choice.dataset.choice] || 0;
+      const show = (index) => {
+        choices[choice.dataset.choice] = index;
+        select.selectedIndex = index;
+        panes.forEach((pane, i) => { pane.hidden = i !== index; });
+        panes[index].querySelectorAll(".plot").forEach(draw);
+      };
+      select.addEventListener("change", () => show(select.selectedIndex));
+      if (kept && kept < panes.length) show(kept);
+    });
+    document.querySelectorAll(".copy").forEach((button) => button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(button.previousElementSibling.textContent);
+      button.textContent = "copied";
+    }));
+  }
+  const choices = {}; // which line the reader looks at, kept while a live page changes
+
+  function repaint() {
+    root.dataset.theme = theme();
+    document.querySelectorAll(".plot[data-drawn]").forEach(draw);
+  }
+  prefersDark.addEventListener("change", repaint);
+  document.getElementById("theme").addEventListener("click", () => {
+    chosen = theme() === "dark" ? "light" : "dark";
+    repaint();
+  });
+
+  // A page that is served asks whether there is more to show.
+  const live = document.getElementById("live");
+  async function follow() {
+    let seen = null;
+    for (;;) {
+      try {
+        const state = await (await fetch("state.json", { cache: "no-store" })).json();
+        live.classList.remove("lost");
+        live.textContent = state.finished ? "finished" : "live";
+        if (seen !== null && state.version !== seen) {
+          const body = await (await fetch("body.html", { cache: "no-store" })).text();
+          const at = scrollY;
+          near.disconnect();
+          document.querySelectorAll(".plot[data-drawn]").forEach((plot) => Plotly.purge(plot));
+          document.getElementById("body").innerHTML = body;
+          begin();
+          scrollTo({ top: at, behavior: "instant" });
+        }
+        seen = state.version;
+      } catch (error) {
+        live.classList.add("lost");
+        live.textContent = "no longer served";
+      }
+      await new Promise((wake) => setTimeout(wake, 1000));
+    }
+  }
+
+  root.dataset.theme = theme();
+  begin();
+  if (live) follow();
+})();
