@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit format clean
+.PHONY: help setup demo test lint types unit browser picture format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,12 +42,34 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
-unit: $(VENV)/.dev
+unit: $(VENV)/.dev browser
 	$(BIN)/pytest -n 2 --dist worksteal
+
+# The page of a report is tested in a real browser, where there is one or one may be installed.
+browser:
+	@command -v chromium chromedriver >/dev/null || \
+	  { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && echo "installing chromium for the page's tests" && \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver >/dev/null; } || \
+	  echo "no browser: the tests of the page in one are skipped"
+
+CHROMIUM := chromium --headless=new --no-sandbox --disable-gpu --hide-scrollbars --disable-background-networking \
+  --disable-component-update --disable-sync --virtual-time-budget=10000
+
+picture: browser ## draw the README's picture of the demo's report (after make demo)
+	$(CHROMIUM) --window-size=1280,1560 --screenshot=docs/images/report.png "file://$(CURDIR)/runs/demo/report.html"
 
 format: $(VENV)/.dev ## put the code into its format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+.PHONY: docs docs-serve
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
+
+docs: $(VENV)/.dev ## build the documentation into site/; a warning is an error
+	$(MKDOCS) build --strict
+
+docs-serve: $(VENV)/.dev # the same, at 127.0.0.1:8000, rebuilt when a page changes
+	$(MKDOCS) serve --dev-addr 127.0.0.1:8000
 
 clean: ## remove the environment, caches and runs
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis runs

@@ -31,6 +31,8 @@ Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the experiment: local.lr=0.05")
 ]
 Rounds = Annotated[int | None, typer.Option("--rounds", "-r", help="Number of rounds.")]
+Target = Annotated[float | None, typer.Option(help="Accuracy to count rounds and parameters to, as 0.85.")]
+WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write report.html at the end.")]
 WorkerCount = Annotated[int | None, typer.Option("--workers", help="Worker processes; 0 is one per core.")]
 
 

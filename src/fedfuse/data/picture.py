@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def draw(panels: Mapping[str, Tensor], labels: tuple[str, ...], path: Path, *, t
     most = max(int(counts.max()) for counts in panels.values())
     figure, axes, pitch = _figure(panels, labels, title, f"client  (largest dot: {most:,} examples)")
     for number, (axis, (name, counts)) in enumerate(zip(axes, panels.items(), strict=True)):
-        _panel(axis, name, counts, labels, pitch, most, first=number == 0)
+        panel(axis, name, counts, labels, pitch, most, first=number == 0)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=160)
 
@@ -75,9 +75,10 @@ def _figure(panels: Mapping[str, Tensor], labels: tuple[str, ...], title: str, b
     return figure, axes, 72 * inch
 
 
-def _panel(
-    axis: Any, name: str, counts: Tensor, labels: tuple[str, ...], pitch: float, most: int, *, first: bool
+def panel(
+    axis: Any, name: str, counts: Tensor, labels: Sequence[str], pitch: float, most: int, *, first: bool = True
 ) -> None:
+    """Onto matplotlib's `axis`: a dot for each client and class of counts (K, C). `pitch` is in points."""
     clients, classes = counts.shape
     k, c = counts.nonzero(as_tuple=True)
     area = counts[k, c].double() / max(1, most) * (LARGEST * pitch) ** 2  # matplotlib's s is a dot's width squared

@@ -19,6 +19,7 @@ class Table:
     words: Sequence[str] = ()
     caption: str = ""
     most: int = 200  # rows on the page; `numbers` has all
+    folded: bool = False  # shown when asked for
 
     def numbers(self) -> Numbers:
         return Numbers(self.columns, self.rows)

@@ -11,6 +11,7 @@ from fedfuse.report.figure import Bar, Bars, Curves, Figure, Series
 from fedfuse.report.lines import Line
 
 Counts = Mapping[str, Sequence[float]]
+FEW = 5  # answers that tell nothing of a share
 WHO = {"clients": 7, "average": 1, "ensemble": 2, "student": 0}  # and the colour of each
 
 
@@ -29,10 +30,9 @@ def _of(line: Line) -> list[Figure]:
         seen = {"model": model}
     if not seen:
         return []
-    suffix = "" if line.colour == 0 else f"-{line.colour}"
     return [
-        _reliability(line, seen, suffix),
-        *(_histogram(line, w, c, suffix) for w, c in seen.items() if w != "average"),
+        _reliability(line, seen),
+        *(_histogram(line, w, c) for w, c in seen.items() if w != "average"),
     ]
 
 
@@ -62,11 +62,11 @@ def error(counts: Counts) -> float:
     return sum(gaps) / max(1.0, sum(_total(counts)))
 
 
-def _reliability(line: Line, seen: Mapping[str, Counts], suffix: str) -> Figure:
+def _reliability(line: Line, seen: Mapping[str, Counts]) -> Figure:
     series = []
     for who, counts in seen.items():
         total = _total(counts)
-        full = [i for i, n in enumerate(total) if n]
+        full = [i for i, n in enumerate(total) if n >= FEW]
         series.append(
             Series(
                 f"{who} (error {100 * error(counts):.1f} %)",
@@ -76,10 +76,10 @@ def _reliability(line: Line, seen: Mapping[str, Counts], suffix: str) -> Figure:
             )
         )
     return Curves(
-        f"reliability{suffix}",
+        f"reliability{line.suffix}",
         f"Reliability: {line.name}",
         "Last round. On the dotted line, answers are right as often as they are sure; below it they are too sure. "
-        f"The error is the expected calibration error over {BINS} bins.",
+        f"The error is the expected calibration error over {BINS} bins; bins of under {FEW} answers are left out.",
         "mean confidence / %",
         "right answers / %",
         series,
@@ -88,13 +88,14 @@ def _reliability(line: Line, seen: Mapping[str, Counts], suffix: str) -> Figure:
     )
 
 
-def _histogram(line: Line, who: str, counts: Counts, suffix: str) -> Figure:
+def _histogram(line: Line, who: str, counts: Counts) -> Figure:
     n = max(1.0, sum(_total(counts)))
-    bins = [f"{100 * i / BINS:.0f}–{100 * (i + 1) / BINS:.0f}" for i in range(BINS)]  # noqa: RUF001
+    bins = [f"{100 * i / BINS:.0f}" for i in range(BINS)]
     return Bars(
-        f"confidence-{who}{suffix}",
+        f"confidence-{who}{line.suffix}",
         f"Confidence of the {who}: {line.name}",
-        f"Last round: {int(n):,} answers by their confidence, right ones and wrong ones.",
+        f"Last round: {int(n):,} answers by their confidence, right ones and wrong ones. "
+        "Bins bear the name of their lower edge.",
         "confidence / %",
         "answers / %",
         bins,

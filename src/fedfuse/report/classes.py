@@ -48,12 +48,12 @@ def _by_class(lines: Sequence[Line], squares: dict[str, list[Square]]) -> Figure
         spreads = [deviation(v) for v in over]
         bars.append(Bar(line.name, [statistics.fmean(v) for v in over], line.colour, spreads if any(spreads) else ()))
     caption = "After the last round on record: of each class's test examples, the share that is answered rightly."
-    return Bars("classes", "Accuracy by class", caption, "class", "right answers / %", labels, bars)
+    return Bars("classes", "Accuracy by class", caption, "class", "right answers / %", labels, bars, top=100)
 
 
 def _confusion(line: Line, squares: list[Square]) -> Figure:
     seeds = f", added up over {len(squares)} seeds" if len(squares) > 1 else ""
-    key = "confusion" if line.colour == 0 else f"confusion-{line.colour}"
+    key = f"confusion{line.suffix}"
     caption = f"After the last round on record{seeds}. A row is a true class and adds up to 100 %."
     return Heat(
         key, f"Confusion: {line.name}", caption, "answered class", "true class", line.runs[0].labels, _added(squares)

@@ -57,12 +57,14 @@ def table(run: RunOnDisk, line: Line) -> Table:
         _row(client, sum(count), sum(n > 0 for n in count), archs[client], run) for client, count in enumerate(counts)
     ]
     seed = f"seed {run.seed}" if len(line.runs) > 1 else "this run"
-    key = "clients" if line.colour == 0 else f"clients-{line.colour}"
+    key = f"clients{line.suffix}"
     caption = (
         f"Of {seed}. Distance: how far the client's model moved from the server's in a round, Euclidean, in the mean. "
         "Agreement: how often it answers as the ensemble does."
     )
-    return Table(key, f"Clients: {line.name}", COLUMNS, rows, ("architecture", "why refused, last"), caption)
+    told = [i for i in range(len(COLUMNS)) if any(row[i] is not None for row in rows)]  # a column with nothing goes
+    columns, rows = [COLUMNS[i] for i in told], [[row[i] for i in told] for row in rows]
+    return Table(key, f"Clients: {line.name}", columns, rows, ("architecture", "why refused, last"), caption)
 
 
 def _row(client: int, examples: int, classes: int, arch: str, run: RunOnDisk) -> list[Cell]:

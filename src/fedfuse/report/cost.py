@@ -72,9 +72,9 @@ def _table(lines: Sequence[Line]) -> Table:
                 _peak(line, "workers"),
             ]
         )
-    columns = ["line", "sent up", "sent down", "time", "peak memory, server", "peak memory, workers"]
+    columns = ["algorithm", "sent up", "sent down", "time", "peak memory, server", "peak memory, workers"]
     caption = "Per run, in the mean over seeds; memory is the largest seen, that of workers is their sum."
-    return Table("cost", "Per run", columns, rows, ("line",), caption)
+    return Table("cost", "Per run", columns, rows, ("algorithm",), caption)
 
 
 def _peak(line: Line, who: str) -> str | None:

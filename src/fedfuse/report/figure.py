@@ -57,10 +57,10 @@ class Curves:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar per category."""
+    """One bar per category, none where there is no value."""
 
     name: str
-    values: Sequence[float]
+    values: Sequence[float | None]
     colour: int
     deviation: Sequence[float] = ()
 
@@ -76,6 +76,7 @@ class Bars:
     bars: Sequence[Bar]
     stacked: bool = False
     sideways: bool = False  # categories on the vertical axis, for long names
+    top: float | None = None  # where the values cannot go beyond it
 
     def numbers(self) -> Numbers:
         rows: list[list[Cell]] = []

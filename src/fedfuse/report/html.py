@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -12,7 +13,7 @@ import jinja2
 from plotly.offline import get_plotlyjs
 
 from fedfuse.checkpoint import write_whole
-from fedfuse.report.block import Table, drawn
+from fedfuse.report.block import Block, Choice, Table, Words, drawn
 from fedfuse.report.sections import Report
 from fedfuse.report.to_plotly import to_plotly
 
@@ -55,10 +56,27 @@ def write(report: Report, out: Path) -> Path:
     return out
 
 
+def arranged(blocks: Sequence[Block]) -> list[tuple[Block, bool]]:
+    """Each block, and whether it takes the whole width: figures stand in pairs, an odd last one has both places."""
+    places: list[tuple[Block, bool]] = []
+    left = True
+    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+        whole = _whole(block) or (left and (following is None or _whole(following)))
+        places.append((block, whole))
+        left = whole or not left
+    return places
+
+
+def _whole(block: Block) -> bool:
+    if isinstance(block, Choice):
+        return any(len(option) > 1 or isinstance(option[0], Table) for option in block.options.values())
+    return isinstance(block, Table | Words)
+
+
 def _rendered(report: Report, **settings: Any) -> str:
     figures = {block.key: to_plotly(block) for block in drawn(report.sections) if not isinstance(block, Table)}
     # Inside a script element only "<" could end it before its time.
     data = json.dumps(figures, allow_nan=False).replace("<", "\\u003c")
     return _template().render(
-        report=report, figures=data, style=_asset("page.css"), script=_asset("page.js"), **settings
+        arranged=arranged, report=report, figures=data, style=_asset("page.css"), script=_asset("page.js"), **settings
     )

@@ -20,9 +20,9 @@ def section(lines: Sequence[Line]) -> Section | None:
     if not rows:
         return None
     caption = "A refused or failed client costs its own answer in that round, never the run."
-    columns = ["line", "seed", "round", "what"]
+    columns = ["algorithm", "seed", "round", "what"]
     return Section(
-        "incidents", "Incidents", [Table("incidents", "What happened", columns, rows, ("line", "what"), caption)]
+        "incidents", "Incidents", [Table("incidents", "What happened", columns, rows, ("algorithm", "what"), caption)]
     )
 
 

@@ -88,15 +88,15 @@ def results(lines: Sequence[Line]) -> Table:
         ]
         for line in lines
     ]
-    columns = ["line", "seeds", "best / %", "final / %", "mean over rounds / %", "final on validation / %"]
+    columns = ["algorithm", "seeds", "best / %", "final / %", "mean over rounds / %", "final on validation / %"]
     return Table(
         "results",
         "Results",
         columns,
         rows,
-        ("line",),
+        ("algorithm",),
         "Test accuracy, mean and standard deviation over seeds. The best round is chosen on the test data, "
-        "so that column flatters every line alike.",
+        "so that column flatters all alike.",
     )
 
 
@@ -111,23 +111,20 @@ def distillation(lines: Sequence[Line]) -> Section | None:
     if not taught:
         return None
     options = {line.name: _before_after(line) for line in taught}
-    blocks: list[Block] = [_ladder(taught)]
+    blocks: list[Block] = [_ladder(taught), *_disagreement(lines)]
     blocks += (
         list(options.values()) if len(options) == 1 else [Choice("before-after", {n: [f] for n, f in options.items()})]
     )
-    if disagreement := _all(lines, facts.disagreement):
-        blocks.append(
-            Curves(
-                "disagreement",
-                "Teachers' disagreement",
-                "How often two teachers give different answers, over all pairs and rows. An ensemble gains where "
-                "its members differ.",
-                "round",
-                "pairs that disagree / %",
-                disagreement,
-            )
-        )
     return Section("distillation", "Distillation", blocks)
+
+
+def _disagreement(lines: Sequence[Line]) -> list[Figure]:
+    series = _all(lines, facts.disagreement)
+    caption = (
+        "How often two teachers give different answers, over all pairs and rows. An ensemble gains where they differ."
+    )
+    figure = Curves("disagreement", "Teachers' disagreement", caption, "round", "pairs that disagree / %", series)
+    return [figure] if series else []
 
 
 def _before_after(line: Line) -> Figure:
@@ -138,9 +135,8 @@ def _before_after(line: Line) -> Figure:
         ("mean client", facts.mean_client, 7, "dot"),
     )
     made = [_series(line, pick, name, colour, dash) for name, pick, colour, dash in ways]
-    key = "before-after" if line.colour == 0 else f"before-after-{line.colour}"
     return Curves(
-        key,
+        f"before-after{line.suffix}",
         f"Before and after distillation: {line.name}",
         f"On the probe, the first test examples. The ensemble is what the student learns from.{_bands([line])}",
         "round",
@@ -154,7 +150,7 @@ def _ladder(lines: Sequence[Line]) -> Figure:
     bars = []
     for line in lines:
         over = {stage: _mean_over_rounds(line, pick) for stage, pick in STAGES.items()}
-        values = [100 * statistics.fmean(v) if v else 0.0 for v in over.values()]
+        values = [100 * statistics.fmean(v) if v else None for v in over.values()]
         spreads = [100 * deviation(v) if v else 0.0 for v in over.values()]
         bars.append(Bar(line.name, values, line.colour, spreads if any(spreads) else ()))
     return Bars(
@@ -166,6 +162,7 @@ def _ladder(lines: Sequence[Line]) -> Figure:
         "accuracy / %",
         list(STAGES),
         bars,
+        sideways=True,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ class Line:
     name: str
     runs: Sequence[RunOnDisk]  # by seed; each has rounds
     colour: int
+    suffix: str = ""  # of the keys of its own figures, where there are other lines
 
     @property
     def row(self) -> Row:
@@ -77,9 +79,13 @@ def lines(runs: Sequence[RunOnDisk]) -> list[Line]:
     ordered = sorted(groups.values(), key=lambda g: g[0].experiment["algorithm"]["name"] != "fedavg")
     names = _names([group[0].experiment for group in ordered])
     return [
-        Line(name, sorted(group, key=lambda r: r.seed), number)
+        Line(name, sorted(group, key=lambda r: r.seed), number, _suffix(name) if len(ordered) > 1 else "")
         for number, (name, group) in enumerate(zip(names, ordered, strict=True))
     ]
+
+
+def _suffix(name: str) -> str:
+    return "-" + re.sub(r"[^A-Za-z0-9.=-]+", "-", name).strip("-")
 
 
 def _key(experiment: Mapping[str, Any]) -> str:

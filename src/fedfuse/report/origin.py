@@ -48,4 +48,6 @@ def _hashes(runs: Sequence[RunOnDisk], names: Mapping[Path, str]) -> Table:
             **run.model_hashes,
         }
         rows += [[names[run.path], run.seed, what, digest] for what, digest in held.items()]
-    return Table("hashes", "SHA-256", ["line", "seed", "of", "SHA-256"], rows, ("line", "of", "SHA-256"))
+    return Table(
+        "hashes", "SHA-256", ["algorithm", "seed", "of", "SHA-256"], rows, ("algorithm", "of", "SHA-256"), folded=True
+    )

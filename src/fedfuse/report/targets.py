@@ -20,7 +20,7 @@ def default_targets(lines: Sequence[Line]) -> list[float]:
 def section(lines: Sequence[Line], targets: Sequence[float]) -> Section | None:
     if not targets:
         return None
-    columns = ["line"]
+    columns = ["algorithm"]
     for target in targets:
         columns += [
             f"rounds to {100 * target:g} %",
@@ -39,5 +39,5 @@ def section(lines: Sequence[Line], targets: Sequence[float]) -> Section | None:
         "the entry is a bound (>): what was spent without reaching it."
     )
     return Section(
-        "targets", "To a target", [Table("targets", "What a target costs", columns, rows, ("line",), caption)]
+        "targets", "To a target", [Table("targets", "What a target costs", columns, rows, ("algorithm",), caption)]
     )

@@ -38,7 +38,7 @@ def _(figure: Curves) -> Plotly:
     if figure.diagonal:
         shapes.append({"type": "line", "x0": 0, "y0": 0, "x1": 100, "y1": 100, "line": _thin})
     x = _axis(figure.x_title, **({"tickformat": ",d"} if figure.whole and _short(figure) else {}))
-    layout = {"xaxis": x, "yaxis": _axis(figure.y_title), "shapes": shapes, "annotations": notes}
+    layout = {"xaxis": x, "yaxis": _axis(figure.y_title), "shapes": shapes, "annotations": notes, "showlegend": True}
     return {"data": data, "layout": {**layout, "hovermode": "x unified" if figure.whole else "closest"}, "height": 380}
 
 
@@ -103,6 +103,11 @@ def _(figure: Bars) -> Plotly:
             f"error_{along}": {"type": "data", "array": list(bar.deviation), "color": "@soft", "thickness": 1.2}
             if any(bar.deviation)
             else None,
+            "texttemplate": ""
+            if figure.stacked or len(figure.bars) * len(figure.categories) > 12
+            else f"%{{{along}:.1f}}",
+            "textposition": "outside",
+            "cliponaxis": False,
             "hovertemplate": f"%{{{across}}}: %{{{along}:.4~g}}<extra>%{{fullData.name}}</extra>",
         }
         for bar in figure.bars
@@ -115,11 +120,14 @@ def _(figure: Bars) -> Plotly:
         "bargap": 0.25,
         "showlegend": len(figure.bars) > 1,
     }
-    layout[f"{across}axis"]["type"] = "category"
+    layout[f"{across}axis"] |= {"type": "category", "showgrid": False}
+    if figure.top is not None:
+        layout[f"{along}axis"]["range"] = [0, figure.top]
     height = 380
     if figure.sideways:
         layout["yaxis"]["autorange"] = "reversed"  # the first on top, as a table has it
-        height = max(200, 110 + 34 * len(figure.categories))
+        thick = 34 if figure.stacked else 14 + 20 * len(figure.bars)
+        height = max(200, 110 + thick * len(figure.categories))
     return {"data": data, "layout": layout, "height": height}
 
 

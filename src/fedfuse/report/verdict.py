@@ -14,7 +14,8 @@ from fedfuse.summary import best_round, deviation, spread
 
 def title(lines: Sequence[Line]) -> str:
     experiment = str(lines[0].runs[0].experiment.get("name", "experiment"))
-    return f"{experiment}: {lines[0].name}" if len(lines) == 1 else experiment
+    names = ", ".join(line.name for line in lines) if len(lines) <= 4 else f"{len(lines)} algorithms"
+    return f"{experiment}: {names}"
 
 
 def section(lines: Sequence[Line], targets: Sequence[float]) -> Section:
@@ -59,20 +60,22 @@ def _against(leader: Line, lines: Sequence[Line]) -> str:
     base = baseline(lines)
     if base is leader:
         second = max((line for line in lines if line is not leader), key=lambda l: statistics.fmean(l.row.final))  # noqa: E741
-        return f"It is the baseline itself; the next, {second.name}, ends {_gap(leader, second)} below."
-    return f"Against the baseline {base.name} that is {_gap(leader, base)} more."
+        return f"It is the baseline itself; the next, {second.name}, ends {_gap(leader, second)}."
+    return f"The baseline {base.name} ends {_gap(leader, base)}."
 
 
 def _gap(a: Line, b: Line) -> str:
-    """In points; over the seeds that both have, pair by pair, since they share partition and cohorts."""
+    """How far `b` is below `a`: over the seeds that both have, pair by pair, as they share partition and cohorts."""
     ours, theirs = dict(zip(a.seeds, a.row.final, strict=True)), dict(zip(b.seeds, b.row.final, strict=True))
     both = sorted(ours.keys() & theirs.keys())
     if not both:
-        return f"{100 * (statistics.fmean(a.row.final) - statistics.fmean(b.row.final)):.2f} points (no seed in common)"
+        return (
+            f"{100 * (statistics.fmean(a.row.final) - statistics.fmean(b.row.final)):.2f} points below (no common seed)"
+        )
     gaps = [100 * (ours[seed] - theirs[seed]) for seed in both]
     if len(gaps) == 1:
-        return f"{gaps[0]:.2f} points (one seed: chance is not ruled out)"
-    return f"{statistics.fmean(gaps):.2f} ± {deviation(gaps):.2f} points over {len(gaps)} seeds"
+        return f"{gaps[0]:.2f} points below (one seed: chance is not ruled out)"
+    return f"{statistics.fmean(gaps):.2f} ± {deviation(gaps):.2f} points below, over the same {len(gaps)} seeds"
 
 
 def _target(leader: Line, lines: Sequence[Line], targets: Sequence[float]) -> str:

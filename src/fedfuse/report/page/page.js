@@ -53,7 +53,8 @@
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: css("soft") },
       margin: { l: 12, r: 12, t: 12, b: 12 }, height,
-      legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: width < 480 ? 11 : 12.5, color: css("ink") } },
+      legend: { orientation: "h", traceorder: "normal", x: 0, y: 1.02, yanchor: "bottom", font: { size: width < 480 ? 11 : 12.5, color: css("ink") } },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: css("soft"), activecolor: css("ink") },
       hoverlabel: { bgcolor: css("panel"), bordercolor: css("faint"), font: { color: css("ink") } },
       dragmode: false,
       ...made,
@@ -64,7 +65,7 @@
 
   const CONFIG = {
     displaylogo: false, responsive: true,
-    modeBarButtons: [["toImage"]], displayModeBar: "hover",
+    modeBarButtons: [["toImage"]],
   };
 
   function draw(element) {
