@@ -56,7 +56,7 @@ CHROMIUM := chromium --headless=new --no-sandbox --disable-gpu --hide-scrollbars
   --disable-component-update --disable-sync --virtual-time-budget=10000
 
 picture: browser ## draw the README's picture of the demo's report (after make demo)
-	$(CHROMIUM) --window-size=1280,1560 --screenshot=docs/images/report.png "file://$(CURDIR)/runs/demo/report.html"
+	$(CHROMIUM) --window-size=1280,1560 --screenshot=docs/images/report.png "file://$(CURDIR)/runs/demo/report.html" 2>/dev/null
 
 format: $(VENV)/.dev ## put the code into its format
 	$(BIN)/ruff check --fix .
@@ -72,4 +72,4 @@ docs-serve: $(VENV)/.dev # the same, at 127.0.0.1:8000, rebuilt when a page chan
 	$(MKDOCS) serve --dev-addr 127.0.0.1:8000
 
 clean: ## remove the environment, caches and runs
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis runs
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis runs site

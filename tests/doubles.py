@@ -122,7 +122,9 @@ class Scripted:
     asked: list[Task] = field(default_factory=list)
     settled: tuple[int, ...] | None = None
 
-    def run(self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context) -> Iterator[Update | Failure]:
+    def run(
+        self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context, server: ServerState | None = None
+    ) -> Iterator[Update | Failure]:
         self.asked.extend(tasks)
         yield from self.answers
 

@@ -6,8 +6,8 @@ import sys
 
 import typer
 
-from fedfuse.commands import generators, running, showing
-from fedfuse.commands.options import err
+from fedfuse.commands import exporting, flower, generators, reporting, running, showing, sweeping
+from fedfuse.commands.options import STOPPED, err
 from fedfuse.types import FedfuseError
 
 app = typer.Typer(
@@ -18,9 +18,10 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for group in (running, showing):
+for group in (running, sweeping, reporting, exporting, showing):
     app.add_typer(group.app)
 app.add_typer(generators.app, name="generator")
+app.add_typer(flower.app, name="flower")
 
 
 def main() -> None:
@@ -32,7 +33,7 @@ def main() -> None:
         err.print(str(error), markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
-        err.print("stopped; every finished round is kept: go on with --resume", highlight=False)
+        err.print(STOPPED, highlight=False)
         sys.exit(130)
 
 

@@ -14,6 +14,7 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -24,6 +25,7 @@ from fedfuse.data.partition import SCHEMES
 from fedfuse.data.pool import POOLS
 from fedfuse.data.sources import SOURCES, source_function
 from fedfuse.select import Selection
+from fedfuse.tracking import TRACKERS
 from fedfuse.types import FedfuseError
 from fedfuse.vet import Vetting
 
@@ -192,8 +194,19 @@ class RunSection(Section):
     fraction: float = Field(1.0, gt=0, le=1, description="share of the clients that take part in a round")
     selection: Selection | None = Field(None, description="how cohorts are drawn; by default as the algorithm's paper")
     quorum: PositiveInt = Field(1, description="accepted updates without which a round changes nothing")
+    retries: NonNegativeInt = Field(0, description="how often a round below its quorum is asked of another cohort")
     max_examples: PositiveInt = Field(10_000_000, description="most examples that a client may claim")
     max_norm: PositiveFloat | None = Field(None, description="how far a client's model may move from the server's")
+    track: tuple[str, ...] = Field((), description="trackers that are told of each round beside the records")
+
+    @field_validator("track")
+    @classmethod
+    def _known_trackers(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in TRACKERS:
+                hint = named.did_you_mean(name, TRACKERS)
+                raise ValueError(f"no tracker is called {name!r}{hint} Known: {', '.join(TRACKERS)}")
+        return names
 
     def vetting(self) -> Vetting:
         return Vetting(self.quorum, self.max_examples, self.max_norm)

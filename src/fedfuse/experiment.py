@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor
 
 from fedfuse import models, rng
 from fedfuse.algorithm import Algorithm
@@ -87,11 +88,14 @@ class Experiment(BaseModel):
             seed=self.run_.seed,
         )
 
-    def context(self, federation: Federation) -> Context:
-        """What the parts of a round may ask for. The same in every process of a run."""
+    def context(self, federation: Federation, declared: Tensor | None = None) -> Context:
+        """What the parts of a round may ask for. The same in every process of a run.
+
+        declared: Tensor  # (K,) the clients' capabilities, where they say themselves and no column of the data does
+        """
         algorithm = self.algorithm.build()
         weights, server = self._architectures(algorithm)
-        capability = None if self.models.capability is None else federation.client_means(self.models.capability)
+        capability = declared if self.models.capability is None else federation.client_means(self.models.capability)
         archs = assign(weights, len(federation.parts), rng.generator(self.run_.seed, "architectures"), capability)
         return Context(
             self.run_.seed,

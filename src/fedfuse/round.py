@@ -32,7 +32,7 @@ def run_round(
     """Ask the cohort, fuse what it answers, measure the result. A round below its quorum changes nothing."""
     clock, down, note = Clock(), Sent(), None
     tasks = (down.count(algorithm.brief(server, client, ctx)) for client in cohort)
-    answers = watch(engine.run(algorithm, tasks, ctx), clock, on_answer)
+    answers = watch(engine.run(algorithm, tasks, ctx, server), clock, on_answer)
     expect = partial(algorithm.expect, server, ctx=ctx)
     updates = Vetted(answers, cohort, server, rules, ctx, expect, down.modelled)  # a stream: one update at a time
     try:

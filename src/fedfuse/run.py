@@ -8,7 +8,7 @@ import resource
 import shutil
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 import tomli_w
 import torch
 from filelock import FileLock, Timeout
+from torch import Tensor
 
 from fedfuse import checkpoint, events, record
 from fedfuse.checkpoint import Checkpoint, write_whole
 from fedfuse.context import Context
 from fedfuse.data.federation import Federation
 from fedfuse.data.shelf import Shelf
-from fedfuse.display import Display
+from fedfuse.display import Display, problems
 from fedfuse.engines import Engine, InProcess, Workers
 from fedfuse.model_file import save_model
 from fedfuse.observe import Observer
@@ -42,10 +43,15 @@ from fedfuse.run_directory import (
 )
 from fedfuse.select import cohort_size, select
 from fedfuse.threads import threads
+from fedfuse.tracking import trackers
 from fedfuse.types import FedfuseError, ServerState, Snapshot
 
 if TYPE_CHECKING:
     from fedfuse.experiment import Experiment
+
+
+# Gives an engine for this experiment in this directory and, where it knows them, the clients' capabilities (K,).
+Engines = Callable[["Experiment", Federation, Path], tuple[Engine, Tensor | None]]
 
 
 @dataclass(frozen=True)
@@ -72,11 +78,15 @@ def perform(
     resume: bool,
     display: Display,
     observers: Sequence[Observer] = (),
+    engines: Engines | None = None,
 ) -> Run:
-    """Carry out all rounds, or with `resume` those that are left. Every finished round is on disk."""
+    """Carry out all rounds, or with `resume` those that are left. Every finished round is on disk.
+
+    `engines` makes the engine; without it clients work on this machine.
+    """
     path = Path(out) if out is not None else default_path(experiment, resume)
     try:
-        return _perform(experiment, path, resume=resume, display=display, observers=observers)
+        return _perform(experiment, path, resume, display, observers, engines or _engine)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -86,7 +96,12 @@ def perform(
 
 
 def _perform(
-    experiment: Experiment, path: Path, *, resume: bool, display: Display, observers: Sequence[Observer]
+    experiment: Experiment,
+    path: Path,
+    resume: bool,
+    display: Display,
+    observers: Sequence[Observer],
+    engines: Engines,
 ) -> Run:
     if (path / EXPERIMENT).exists() and not resume:
         raise FedfuseError(f"{path} holds a run already: go on with --resume, or choose another --out")
@@ -94,9 +109,10 @@ def _perform(
     path.mkdir(parents=True, exist_ok=True)
     with _alone_in(path), threads(experiment.run_.threads):
         _settle(path, experiment, federation)
-        ctx = experiment.context(federation)
-        write_federation(path, ctx)
-        with closing(_engine(experiment, federation, path)) as engine:
+        engine, capability = engines(experiment, federation, path)
+        with closing(engine):
+            ctx = experiment.context(federation, capability)
+            write_federation(path, ctx)
             server, history = _rounds(experiment, ctx, engine, path, display, observers)
         for model in server.models.values():
             save_model(path / MODELS, model, federation.train, federation.labels)
@@ -121,12 +137,20 @@ def _rounds(
     cohort_of = cohort_size(len(sizes), experiment.run_.fraction)
     how = experiment.run_.selection or algorithm.selection
     display.begin(f"{experiment.name} · {algorithm.name}", ctx.rounds, history)
+    observers = [*trackers(experiment.run_.track, lambda text: _warn(path, display, history, text)), *observers]
     with _watched(experiment, path, history, observers):
         for number in range(server.round + 1, ctx.rounds + 1):
             now, clock = ctx.at(number), Clock()
-            cohort = select(sizes, cohort_of, how, now.rng("select", number))
-            display.round_begins(number, cohort)
-            server, done = run_round(algorithm, server, engine, cohort, rules, now, display.answered)
+            for again in range(experiment.run_.retries + 1):
+                draw = (number, again) if again else (number,)
+                cohort = select(sizes, cohort_of, how, now.rng("select", *draw))
+                display.round_begins(number, cohort)
+                after, done = run_round(algorithm, server, engine, cohort, rules, now, display.answered)
+                if done.note is None or again == experiment.run_.retries:
+                    break
+                for problem in [*problems(done), f"round {number}: another cohort is asked"]:
+                    _warn(path, display, history, problem)
+            server = after
             # The record travels inside the checkpoint, so a crash between the two files loses neither.
             with clock.stage("checkpoint"):
                 write_evaluation(path, done)
@@ -147,9 +171,9 @@ def _watched(
     """Observers see the run begin and end, and the run directory says what ended it before its time."""
     if len(history) < experiment.run_.rounds:
         events.append(path / EVENTS, "resumed" if history else "begun", len(history))
-    for observer in observers:
-        observer.begin(experiment, path, tuple(history))
     try:
+        for observer in observers:
+            observer.begin(experiment, path, tuple(history))
         yield
     except BaseException as cause:
         reason = "by the keyboard" if isinstance(cause, KeyboardInterrupt) else f"{type(cause).__name__}: {cause}"
@@ -159,6 +183,13 @@ def _watched(
     finally:
         for observer in observers:
             observer.end(tuple(history))
+
+
+def _warn(path: Path, display: Display, history: list[RoundRecord], text: str) -> None:
+    """To whoever watches, and to whoever reads the run directory later: a run from Python shows nothing."""
+    display.warn(text)
+    with suppress(OSError):  # the disk may be what it is about
+        events.append(path / EVENTS, "warning", len(history), text)
 
 
 def _peak_memory(engine: Engine) -> dict[str, int]:
@@ -234,14 +265,14 @@ def _said(value: Any) -> str:
     return "not set" if value is None else repr(value)
 
 
-def _engine(experiment: Experiment, federation: Federation, path: Path) -> Engine:
+def _engine(experiment: Experiment, federation: Federation, path: Path) -> tuple[Engine, Tensor | None]:
     clients = cohort_size(len(federation.parts), experiment.run_.fraction)
     wanted = experiment.run_.workers or len(os.sched_getaffinity(0))
     if min(wanted, clients) <= 1:
-        return InProcess()
+        return InProcess(), None
     folder = (path / SCRATCH / "federation").resolve()  # inside, so that what a kill leaves half-made goes too
     federation.save(folder)
-    return Workers(min(wanted, clients), path / EXPERIMENT, folder)
+    return Workers(min(wanted, clients), path / EXPERIMENT, folder), None
 
 
 @contextmanager

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-import shlex
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,34 +32,16 @@ from fedfuse.data.pool import POOLS
 from fedfuse.data.sources import SOURCES
 from fedfuse.experiment import Experiment, builtin
 from fedfuse.local_settings import LocalSettings
+from tests.docs.pages import PAGES, ROOT, blocks, commands, files, page_name
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 GUIDE = ROOT / "docs/guides/experiments.md"
-
-
-def page_name(page: Path) -> str:
-    return str(page.relative_to(ROOT))
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-
-
-def commands(page: Path) -> Iterator[list[str]]:
-    """The arguments of every `fedfuse` line in the console blocks."""
-    for block in blocks(page, "console"):
-        for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line.removeprefix("$ "), comments=True)
-            while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
-                words = words[1:]
-            if words and words[0] == "fedfuse":
-                yield words[1:]
 
 
 def all_commands() -> list[Any]:
     return [
-        pytest.param(words, id=f"{page_name(page)}: {' '.join(words)}") for page in PAGES for words in commands(page)
+        pytest.param(page, words, id=f"{page_name(page)}: {' '.join(words)}")
+        for page in PAGES
+        for words in commands(page)
     ]
 
 
@@ -68,18 +49,18 @@ def test_there_are_commands_to_check() -> None:
     assert len(all_commands()) >= 10
 
 
-@pytest.mark.parametrize("words", all_commands())
-def test_commands_parse(words: list[str]) -> None:
+@pytest.mark.parametrize(("page", "words"), all_commands())
+def test_commands_parse(page: Path, words: list[str]) -> None:
     group = typer.main.get_command(cli.app)
     context = click.Context(group, info_name="fedfuse")
     name, command, rest = group.resolve_command(context, list(words))  # type: ignore[attr-defined]
     command.make_context(name, rest, parent=context)  # an unknown option or a missing argument raises
 
 
-@pytest.mark.parametrize("words", all_commands())
-def test_experiments_in_commands_exist(words: list[str]) -> None:
-    if words[0] in ("run", "compare", "check", "partition"):
-        assert words[1] in builtin() or (ROOT / words[1]).is_file()
+@pytest.mark.parametrize(("page", "words"), all_commands())
+def test_experiments_in_commands_exist(page: Path, words: list[str]) -> None:
+    if words[0] in ("run", "compare", "sweep", "check", "partition"):
+        assert words[1] in builtin() or words[1] in files(page) or (ROOT / words[1]).is_file()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ The server:
     trains its own models on them, from where they were.
 
 So the labels of a round are learnt at the start of the client's next one, as in the code released with SCARLET; who is
-not asked does nothing. How ours differs from that code is in `docs/papers.md`.
+not asked does nothing. How ours differs from that code is in `docs/algorithms/ds-fl.md`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ In each round (Algorithm 1):
 
 The preset `official-code` is the released code where it differs: directions instead of models have the Gaussian, the
 rate is constant, models are collected after step 500, weights decay, and the loss is also divided by the number of
-classes (`docs/papers.md`). What is None below is the preset's.
+classes (`docs/algorithms/fedbe.md`). What is None below is the preset's.
 """
 
 from dataclasses import replace

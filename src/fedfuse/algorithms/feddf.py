@@ -9,7 +9,8 @@ In each round (Algorithms 1 and 3; 3 has several architectures, each with its ow
     the student that is best on the server's validation data is the next server model.
 
 `over` is what it is laid over: FedAvg, or FedProx, FedAvgM. The preset `official-code` is the released code where it
-differs: teachers and student see the same augmented pool, and drop-worst also drops outliers (`docs/papers.md`).
+differs: teachers and student see the same augmented pool, and drop-worst also drops outliers
+(`docs/algorithms/feddf.md`).
 """
 
 from collections.abc import Callable, Mapping

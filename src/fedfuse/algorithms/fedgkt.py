@@ -12,7 +12,8 @@ The server:
 
 Clients keep their models between the rounds in which they take part, as in Fed-ET's comparison (arXiv:2204.12703,
 appendix B). Unlike those of the released code they send their extractor's few tensors too: the mean of them makes the
-server's net a model that can be evaluated and saved, `client|server` (`models/split.py`; reasons in `docs/papers.md`).
+server's net a model that can be evaluated and saved, `client|server` (`models/split.py`; reasons in
+`docs/algorithms/fedgkt.md`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ by layer from the bottom. One layer is one round here, and after the last the ne
 With a new cycle a client starts from its own neurons of the global model, in the size that it began with.
 
 The layers above are matched from the same answers, so that the server has a whole model after every round; a client
-that was not asked before starts from it. What else differs from the released code is in `docs/papers.md`.
+that was not asked before starts from it. What else differs from the released code is in `docs/algorithms/fedma.md`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ example by the net in training, by the received model and by the client's model 
 with the cosine as similarity: features are to be nearer to the global model's than the client's last ones were.
 
 A client keeps its last model to itself. In its first round the received model stands in for it, and l_con has no
-gradient. mu = 0 is FedAvg. The paper tunes mu for each data set; ours is the released code's (`docs/papers.md`).
+gradient. mu = 0 is FedAvg. The paper tunes mu for each data set; ours is the released code's
+(`docs/algorithms/moon.md`).
 """
 
 from typing import Literal

@@ -8,7 +8,7 @@ In each round (Algorithm 1, option II):
     the server adds to x global_lr times the mean of y - x, and to c |S|/N times the mean of c_i+ - c_i.
 
 So clients with unlike data follow the gradient of all, and more local work does not pull them apart. c_i stays with its
-client. With several architectures each has its own c, and N counts its clients (`docs/papers.md`).
+client. With several architectures each has its own c, and N counts its clients (`docs/algorithms/scaffold.md`).
 """
 
 from typing import Literal

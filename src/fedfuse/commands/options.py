@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -15,11 +14,14 @@ from rich.console import Console
 
 from fedfuse.display import Display, Lines, Live
 from fedfuse.experiment import algorithm_settings
+from fedfuse.search_space import value_of
 from fedfuse.types import FedfuseError
 
 # A pipe has no width of its own; rich would take 80 columns and cut tables short.
 out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 110)
 err = Console(stderr=True)
+
+STOPPED = "stopped; every finished round is kept: `run` goes on with --resume, other commands when given again"
 
 ExperimentName = Annotated[
     str, typer.Argument(metavar="EXPERIMENT", help="A built-in name (see `fedfuse list`) or a TOML file.")
@@ -51,15 +53,6 @@ def dotted_settings(pairs: list[str] | None, algorithm: str | None = None, **opt
     return {**chosen, **settings, **named}
 
 
-def value_of(text: str) -> Any:
-    """A TOML value; what is not one is a word, so that names need no quotes."""
-    try:
-        parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        return text
-    return parsed["value"] if len(parsed) == 1 else text
-
-
 def look_in(data_dir: Path | None) -> None:
     if data_dir is not None:
         if not data_dir.is_dir():
@@ -73,5 +66,5 @@ def shown() -> Iterator[Display]:
         try:
             yield display
         except KeyboardInterrupt:  # typer would only say that it was aborted
-            err.print("stopped; every finished round is kept: go on with --resume", highlight=False)
+            err.print(STOPPED, highlight=False)
             raise typer.Exit(130) from None

@@ -13,16 +13,24 @@ from fedfuse.commands.options import (
     ExperimentName,
     Rounds,
     Set,
+    Target,
+    WithReport,
     WorkerCount,
     dotted_settings,
     look_in,
     out,
     shown,
 )
+from fedfuse.commands.reporting import report_at_end
 from fedfuse.compare import compare as run_comparison
 from fedfuse.experiment import load
+from fedfuse.tracking import TRACKERS
 
 app = typer.Typer()
+
+Track = Annotated[
+    list[str] | None, typer.Option("--track", help=f"Also tell a tracker: {', '.join(TRACKERS)}. Give several.")
+]
 
 
 @app.command(epilog="Example: `fedfuse run digits -a fedprox -r 10 --set algorithm.mu=0.1`")
@@ -36,15 +44,21 @@ def run(
     workers: WorkerCount = None,
     out_dir: Annotated[Path | None, typer.Option("--out", help="Run directory; by default under ./runs.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on after the last finished round.")] = False,
+    track: Track = None,
+    report: WithReport = True,
     set_: Set = None,
     data_dir: DataDir = None,
 ) -> None:
     """Run one experiment; its directory holds the records, the models and a checkpoint of every round."""
     look_in(data_dir)
-    settings = dotted_settings(set_, algorithm, run__rounds=rounds, run__seed=seed, run__workers=workers)
+    settings = dotted_settings(
+        set_, algorithm, run__rounds=rounds, run__seed=seed, run__workers=workers, run__track=track
+    )
     with shown() as display:
         finished = load(experiment, settings).run(out_dir, resume=resume, display=display)
     out.print(tables.of_run(finished))
+    if report:
+        report_at_end(finished.path)
 
 
 @app.command(epilog="Example: `fedfuse compare digits -a fedavg -a fedprox --seeds 3 --target 0.85`")
@@ -57,18 +71,22 @@ def compare(
         ),
     ],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from the experiment's own on.")] = 1,
-    target: Annotated[float | None, typer.Option(help="Accuracy to count rounds and parameters to.")] = None,
+    target: Target = None,
     rounds: Rounds = None,
     workers: WorkerCount = None,
     out_dir: Annotated[Path | None, typer.Option("--out", help="Directory; what is finished there is kept.")] = None,
+    track: Track = None,
+    report: WithReport = True,
     set_: Set = None,
     data_dir: DataDir = None,
 ) -> None:
     """Run several algorithms on the same partition, cohorts and initial weights; goes on where it stopped."""
     look_in(data_dir)
-    base = load(experiment, dotted_settings(set_, run__rounds=rounds, run__workers=workers))
+    base = load(experiment, dotted_settings(set_, run__rounds=rounds, run__workers=workers, run__track=track))
     folder = out_dir or Path("runs") / f"compare-{base.name}"
     numbers = range(base.run_.seed, base.run_.seed + seeds)
     with shown() as display:
         rows = run_comparison(base, algorithm, numbers, folder, display)
     out.print(tables.of_comparison(base, rows, target, folder))
+    if report:
+        report_at_end(folder, target)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
-from fedfuse.types import Failure, Groups, Task, Update
+from fedfuse.types import Failure, Groups, ServerState, Task, Update
 
 
 class Engine(Protocol):
@@ -19,7 +19,10 @@ class Engine(Protocol):
     nothing remembers what it did before: else SCAFFOLD's control variates, for one, would move without the server's.
     """
 
-    def run(self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context) -> Iterator[Update | Failure]: ...
+    def run(
+        self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context, server: ServerState | None = None
+    ) -> Iterator[Update | Failure]:
+        """An engine that reaches over a network refuses early what cannot be an answer to `server`'s models."""
 
     def settle(self, accepted: Collection[int]) -> None:
         """The round is over, and these clients' answers were accepted."""

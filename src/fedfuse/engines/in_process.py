@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
 from fedfuse.engines.engine import attempt
-from fedfuse.types import Failure, Groups, Task, Update
+from fedfuse.types import Failure, Groups, ServerState, Task, Update
 
 
 class InProcess:
@@ -15,7 +15,9 @@ class InProcess:
         self._memory: dict[int, Groups] = {}
         self._fresh: dict[int, Groups] = {}  # of the round that is not settled yet
 
-    def run(self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context) -> Iterator[Update | Failure]:
+    def run(
+        self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context, server: ServerState | None = None
+    ) -> Iterator[Update | Failure]:
         for task in tasks:
             answer, kept = attempt(algorithm, task, self._memory.get(task.client, {}), ctx)
             if kept:

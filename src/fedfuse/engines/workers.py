@@ -27,7 +27,7 @@ from typing import Any
 from fedfuse import codec
 from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
-from fedfuse.types import Failure, FedfuseError, Groups, Task, Tensors, Update
+from fedfuse.types import Failure, FedfuseError, Groups, ServerState, Task, Tensors, Update
 
 AHEAD = 4  # answers that may wait on disk, per worker, while the server fuses an earlier one
 
@@ -48,7 +48,9 @@ class Workers:
         # A thread per worker does nothing but wait for its process to answer.
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="fedfuse-worker")
 
-    def run(self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context) -> Iterator[Update | Failure]:
+    def run(
+        self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context, server: ServerState | None = None
+    ) -> Iterator[Update | Failure]:
         """Answers in the order of the tasks. Each worker made its own `algorithm` from the experiment's file."""
         files = _Files(self.folder / f"round-{ctx.round}")
         pending: deque[Future[Path | Failure]] = deque()

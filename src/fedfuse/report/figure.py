@@ -64,6 +64,11 @@ class Bar:
     colour: int
     deviation: Sequence[float] = ()
 
+    def reach(self) -> list[tuple[float, float]]:
+        """Each value that there is, with its deviation."""
+        spread = self.deviation or [0.0] * len(self.values)
+        return [(v, d) for v, d in zip(self.values, spread, strict=True) if v is not None]
+
 
 @dataclass(frozen=True)
 class Bars:
@@ -153,7 +158,9 @@ class Axis:
             return [(text, self.height(v)) for v, text in self.ticks.items() if v in self.values]
         low, high = min(self.values), max(self.values)
         middle = math.sqrt(low * high) if self.log else (low + high) / 2
-        return [(self.said(v), self.height(v)) for v in ({low} if low == high else {low, middle, high})]
+        if all(float(v).is_integer() for v in self.values):
+            middle = round(middle)
+        return [(self.said(v), self.height(v)) for v in sorted({low, middle, high})]
 
     def _scaled(self, value: float) -> float:
         return math.log(value) if self.log else value

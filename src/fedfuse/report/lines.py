@@ -7,6 +7,7 @@ import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fedfuse.record import RoundRecord
@@ -70,14 +71,15 @@ class Band:
         return bool(self.rounds)
 
 
-def lines(runs: Sequence[RunOnDisk]) -> list[Line]:
-    """In the order in which they are given; FedAvg, the usual baseline, first."""
+def lines(runs: Sequence[RunOnDisk], called: Mapping[Path, str] | None = None) -> list[Line]:
+    """In the order in which they are given; FedAvg, the usual baseline, first. `called` names runs by their paths."""
     groups: dict[str, list[RunOnDisk]] = {}
     for run in runs:
         if run.history:
             groups.setdefault(_key(run.experiment), []).append(run)
     ordered = sorted(groups.values(), key=lambda g: g[0].experiment["algorithm"]["name"] != "fedavg")
     names = _names([group[0].experiment for group in ordered])
+    names = [(called or {}).get(group[0].path, name) for group, name in zip(ordered, names, strict=True)]
     return [
         Line(name, sorted(group, key=lambda r: r.seed), number, _suffix(name) if len(ordered) > 1 else "")
         for number, (name, group) in enumerate(zip(names, ordered, strict=True))

@@ -16,8 +16,6 @@ from fedfuse.record import RoundRecord
 from fedfuse.run_directory import EVALUATION, EVENTS, EXPERIMENT, FEDERATION, MODELS, ROUNDS
 from fedfuse.types import FedfuseError
 
-TRIALS = "trials.json"  # in the directory of a sweep
-
 
 @dataclass(frozen=True)
 class RunOnDisk:

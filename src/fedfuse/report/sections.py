@@ -32,18 +32,20 @@ class Report:
 
 
 def report_of(paths: Sequence[Path], target: float | None = None) -> Report:
-    """Everything that the records at these places tell."""
+    """Everything that the records at these places tell. Of a sweep only its best trials are shown in full."""
+    if len(paths) > 1 and any(search.found_at(path) for path in paths):
+        raise FedfuseError("a sweep has a report of its own: give its directory alone")
     if target is not None and not 0 < target < 1:
         raise FedfuseError(f"target {target:g}: an accuracy is between 0 and 1, as in 0.85")
-    found = next((f for path in paths if (f := search.read(path)) is not None), None)
-    shown = lines(find(_best_trials(paths)))
-    sought = [] if found is None else [search.section(found)]
+    found = next((f for path in paths if (f := search.found_at(path)) is not None), None)
+    best = {} if found is None else search.best_runs(found)
+    shown = lines(find(list(best) or paths), best)
+    sought = None if found is None else search.section(found)
     if not shown:
-        return Report("Nothing yet", "No round is on record so far.", [s for s in sought if s])
+        return Report("Nothing yet", "No round is on record so far.", [sought] if sought else [])
     goals = [target] if target is not None else targets.default_targets(shown)
     made = [
-        verdict.section(shown, goals),
-        *sought,
+        sought or verdict.section(shown, goals),  # what is best of a sweep is said by validation data, not by these
         learning.section(shown, target),
         targets.section(shown, goals),
         learning.distillation(shown),
@@ -54,17 +56,8 @@ def report_of(paths: Sequence[Path], target: float | None = None) -> Report:
         incidents.section(shown),
         origin.section(shown),
     ]
-    return Report(verdict.title(shown), _subtitle(shown), [s for s in made if s is not None])
-
-
-def _best_trials(paths: Sequence[Path]) -> list[Path]:
-    """Of a sweep only its best trials are shown in full: twenty curves tell nothing."""
-    chosen: list[Path] = []
-    for path in paths:
-        found = search.read(path)
-        best = [] if found is None else [path / t["path"] for t in search.best_first(found)[: search.SHOWN]]
-        chosen += best or [path]
-    return chosen
+    title = verdict.title(shown) if found is None else f"{found.experiment}: a sweep"
+    return Report(title, _subtitle(shown), [s for s in made if s is not None])
 
 
 def _subtitle(shown: Sequence[Line]) -> str:

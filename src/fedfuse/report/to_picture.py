@@ -16,6 +16,7 @@ from fedfuse.types import FedfuseError
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a5195", "#7f8c95")
 INK, SOFT, FAINT = "#1d2730", "#5b6975", "#e4e9ed"
 DASHES = {"solid": "-", "dash": "--", "dot": ":"}
+VEIL = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8}
 UNDATED: dict[str, dict[str, Any]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -98,7 +99,7 @@ def _(figure: Curves, axes: Any) -> None:
     for name, level in figure.levels.items():
         axes.axhline(level, color=SOFT, linewidth=0.8, linestyle=":")
         axes.annotate(
-            name, (1, level), xycoords=("axes fraction", "data"), ha="right", va="bottom", color=SOFT, fontsize=8
+            name, (0.01, level), xycoords=("axes fraction", "data"), ha="left", va="bottom", color=SOFT, fontsize=8
         )
     if figure.diagonal:
         axes.plot([0, 100], [0, 100], ":", color=SOFT, linewidth=0.8)
@@ -179,7 +180,14 @@ def _(figure: Parallel, axes: Any) -> None:
         axes.axvline(place, color=FAINT, linewidth=0.8, zorder=0)
         for text, height in axis.marks():
             axes.annotate(
-                text, (place, height), xytext=(-3, 0), textcoords="offset points", ha="right", va="center", fontsize=7
+                text,
+                (place, height),
+                xytext=(-3, 0),
+                textcoords="offset points",
+                ha="right",
+                va="center",
+                fontsize=7,
+                bbox=VEIL,
             )
     axes.set_xticks(range(len(heights)), [axis.name for axis in figure.axes])
     axes.set_xlim(-0.4, len(heights) - 0.9)

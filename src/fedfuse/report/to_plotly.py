@@ -32,7 +32,7 @@ def _(figure: Curves) -> Plotly:
         for y in figure.levels.values()
     ]
     notes = [
-        {"xref": "paper", "x": 1, "xanchor": "right", "y": y, "yanchor": "bottom", "text": name, "showarrow": False}
+        {"xref": "paper", "x": 0, "xanchor": "left", "y": y, "yanchor": "bottom", "text": name, "showarrow": False}
         for name, y in figure.levels.items()
     ]
     if figure.diagonal:
@@ -92,6 +92,7 @@ def _band(series: Series) -> list[dict[str, Any]]:
 @to_plotly.register
 def _(figure: Bars) -> Plotly:
     across, along = ("y", "x") if figure.sideways else ("x", "y")
+    told = not figure.stacked and len(figure.bars) * len(figure.categories) <= 12
     data = [
         {
             "type": "bar",
@@ -103,9 +104,7 @@ def _(figure: Bars) -> Plotly:
             f"error_{along}": {"type": "data", "array": list(bar.deviation), "color": "@soft", "thickness": 1.2}
             if any(bar.deviation)
             else None,
-            "texttemplate": ""
-            if figure.stacked or len(figure.bars) * len(figure.categories) > 12
-            else f"%{{{along}:.1f}}",
+            "texttemplate": f"%{{{along}:.1f}}" if told else "",
             "textposition": "outside",
             "cliponaxis": False,
             "hovertemplate": f"%{{{across}}}: %{{{along}:.4~g}}<extra>%{{fullData.name}}</extra>",
@@ -121,6 +120,9 @@ def _(figure: Bars) -> Plotly:
         "showlegend": len(figure.bars) > 1,
     }
     layout[f"{across}axis"] |= {"type": "category", "showgrid": False}
+    if told:  # there is room for what stands at the end of a bar
+        most = max((v + d for b in figure.bars for v, d in b.reach()), default=1.0)
+        layout[f"{along}axis"]["range"] = [0, 1.12 * most]
     if figure.top is not None:
         layout[f"{along}axis"]["range"] = [0, figure.top]
     height = 380
@@ -198,7 +200,7 @@ def _(figure: Parallel) -> Plotly:
                 "mode": "lines+markers",
                 "x": list(range(len(heights))),
                 "y": [column[number] for column in heights],
-                "line": {"color": f"@shade/{level:.3f}", "width": 2, "shape": "spline", "smoothing": 0.6},
+                "line": {"color": f"@shade/{level:.3f}", "width": 2},
                 "marker": {"size": 6},
                 "text": [f"{_plain(a.name)} = {_plain(a.said(a.values[number]))}" for a in figure.axes],
                 "hovertemplate": "%{text}<extra></extra>",
@@ -221,7 +223,8 @@ def _(figure: Parallel) -> Plotly:
     bare = {"showgrid": False, "zeroline": False, "automargin": True}
     x = {**bare, "tickvals": list(range(len(heights))), "ticktext": [a.name for a in figure.axes], "side": "top"}
     x |= {"showgrid": True, "range": [-0.45, len(heights) - 0.7]}
-    layout = {"xaxis": x, "yaxis": {**bare, "showticklabels": False, "range": [-0.08, 1.08]}, "annotations": marks}
+    y = {**bare, "showticklabels": False, "ticks": "", "range": [-0.08, 1.08]}
+    layout = {"xaxis": x, "yaxis": y, "annotations": marks}
     return {"data": data, "layout": {**layout, "hovermode": "closest"}, "height": 400}
 
 

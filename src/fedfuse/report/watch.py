@@ -10,9 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from fedfuse.report import html
-from fedfuse.report.read import TRIALS, find
+from fedfuse.report.read import find
 from fedfuse.report.sections import report_of
 from fedfuse.run_directory import EVALUATION, EVENTS, EXPERIMENT, ROUNDS
+from fedfuse.sweep_results import TRIALS
 from fedfuse.types import FedfuseError
 
 HOST = "127.0.0.1"

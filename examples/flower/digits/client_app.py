@@ -1,0 +1,16 @@
+"""A node: `--node-config 'partition-id=0 memory-dir="/var/lib/fedfuse"'` says whom it serves and where it remembers.
+
+Here a node takes its share of scikit-learn's digits. One with data of its own gives it:
+
+    def own(context):
+        file = numpy.load(context.node_config["data"])  # x (N, C, H, W) uint8 or (N, ...) float32, y (N,)
+        return torch.from_numpy(file["x"]), torch.from_numpy(file["y"])
+
+    app = client_app(experiment, data=own)
+"""
+
+from pathlib import Path
+
+from fedfuse.flower import client_app
+
+app = client_app(Path(__file__).parent / "experiment.toml")

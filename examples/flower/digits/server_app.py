@@ -1,0 +1,7 @@
+"""The server: it fuses what the nodes answer, and never sees their data."""
+
+from pathlib import Path
+
+from fedfuse.flower import server_app
+
+app = server_app(Path(__file__).parent / "experiment.toml")

@@ -1,0 +1,188 @@
+"""The model card of an exported model: what hubs read, and what a person should know. All of it from the records."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from jinja2 import Environment, StrictUndefined
+
+from fedfuse.data.sources import SOURCES
+from fedfuse.export.transformers_folder import holds
+from fedfuse.model_file import Header
+from fedfuse.record import RoundRecord
+
+CARD = """\
+---
+{% for key, value in front.items() -%}
+{{ key }}: {{ value }}
+{% endfor -%}
+---
+
+# {{ title }}
+
+`{{ arch }}`, {{ "{:,}".format(parameters) }} parameters (with buffers), trained by federated learning with fedfuse:
+{{ algorithm }}, {{ final.round }} rounds, {{ clients }} clients. These are the weights after the last round.
+
+## Results
+
+| | after the last round ({{ final.round }}) | best of all rounds |
+| --- | --- | --- |
+{% for name, last, best, round in results -%}
+| {{ name }} | {{ last }} | {{ best }} (round {{ round }}) |
+{% endfor %}
+The best round is stated for comparison; its weights are not in this folder.
+
+## Data
+
+- Source: {{ source }}, inputs of shape {{ header.shape | list }}, {{ header.classes }} classes: {{ labels }}
+- Examples: {{ examples.train }} for training, held by the clients; {{ examples.validation }} for validation and
+  {{ examples.pool }} unlabeled ones (pool: {{ pool }}), held by the server; {{ examples.test }} for the test
+- Fingerprint of the data and its partition: `{{ provenance.data }}` (SHA-256)
+
+## Settings
+
+The seed of everything that was drawn is {{ provenance.seed }}.
+
+```toml
+{{ settings }}```
+
+## Use
+
+```python
+import fedfuse
+
+model = fedfuse.load_model("path/to/this/folder"{{ trust }})
+logits = model.net(x)  # x: (B, {{ header.shape | join(", ") }}), normalised
+model.labels[int(logits[0].argmax())]
+```
+
+{{ normalised }}
+{% if own_code %}
+The net is built by `{{ arch }}`: that module must be on your path, and `trust_code=True` says that it may be imported.
+{% endif -%}
+{% if transformers %}
+Or without fedfuse, with the same outputs:
+
+```python
+from transformers import AutoModelForImageClassification
+
+model = AutoModelForImageClassification.from_pretrained("path/to/this/folder")
+logits = model(pixel_values=x).logits
+```
+{% endif %}
+## Versions
+
+fedfuse {{ provenance.fedfuse }}, torch {{ provenance.torch }}, Python {{ provenance.python }},
+{{ provenance.machine }}, compute threads per process: {{ provenance.threads }}. The same versions and settings give the
+same bits.
+"""
+
+
+@dataclass(frozen=True)
+class Records:
+    """What a run directory says of its run: `experiment.toml`, `federation.json`, `rounds.jsonl`."""
+
+    sections: Mapping[str, Any]
+    federation: Mapping[str, Any]
+    history: list[RoundRecord]
+
+    @property
+    def final(self) -> RoundRecord:
+        return self.history[-1]
+
+    def name_of(self, arch: str) -> str:
+        """How the records call this model. One whose net has grown (FedMA) is filed under its first architecture."""
+        return arch if arch in self.final.models else next(iter(self.final.models))
+
+
+def card(records: Records, header: Header, parameters: int, license: str | None, own_code: bool) -> str:
+    sections = records.sections
+    chosen = {key: sections[key] for key in ("partition", "local", "algorithm")}
+    chosen["run"] = {key: value for key, value in sections["run"].items() if key in ("rounds", "fraction", "selection")}
+    return (
+        Environment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)  # noqa: S701  (Markdown)
+        .from_string(CARD)
+        .render(
+            front=_front_matter(records, header, license),
+            title=f"{sections['name']}: {header.arch}",
+            arch=header.arch,
+            parameters=parameters,
+            algorithm=sections["algorithm"]["name"],
+            clients=sections["partition"]["clients"],
+            final=records.final,
+            results=_results(records, header.arch),
+            source=_source(sections["data"]["source"])[0],
+            header=header,
+            labels=", ".join(" ".join(label.split()) for label in header.labels),
+            examples=records.federation["examples"],
+            pool=sections["data"].get("pool", {}).get("kind", "none"),
+            provenance=sections["provenance"],
+            settings=tomli_w.dumps(chosen),
+            trust=", trust_code=True" if own_code else "",
+            normalised=_normalised(header),
+            own_code=own_code,
+            transformers=holds(header.arch),
+        )
+    )
+
+
+def _front_matter(records: Records, header: Header, license: str | None) -> dict[str, str]:
+    """What a hub reads, each value as JSON, which is YAML too."""
+    task = "image-classification" if len(header.shape) == 3 else "tabular-classification"
+    said, dataset = _source(records.sections["data"]["source"])
+    algorithm = records.sections["algorithm"]["name"]
+    accuracy = records.final.models[records.name_of(header.arch)]["accuracy"]
+    result = {
+        "task": {"type": task},
+        "dataset": {"type": dataset or "local", "name": said.replace("`", "")},
+        "metrics": [{"type": "accuracy", "value": accuracy, "name": "test accuracy after the last round"}],
+    }
+    fields = {
+        "license": license,
+        "library_name": "fedfuse",
+        "pipeline_tag": task,
+        "tags": ["federated-learning", "fedfuse", algorithm],
+        "datasets": [dataset] if dataset else None,
+        "metrics": ["accuracy"],
+        "model-index": [{"name": f"{records.sections['name']}: {header.arch}", "results": [result]}],
+    }
+    return {key: json.dumps(value, ensure_ascii=False) for key, value in fields.items() if value is not None}
+
+
+def _source(name: str) -> tuple[str, str | None]:
+    """Data as a stranger may read of it, and its id if it has one: a path of this machine is neither."""
+    if name in SOURCES or (re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) and not Path(name).exists()):
+        return f"`{name}`", name
+    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", name):
+        return f"`{name}`, a function", None
+    return f"`{Path(name).name}`, local files", None
+
+
+def _results(records: Records, arch: str) -> list[tuple[str, str, str, int]]:
+    """What was measured, after the last round and in the best one; without validation data there is no such row."""
+    name = records.name_of(arch)
+    of_test = {r.round: r.models[name]["accuracy"] for r in records.history}
+    of_validation = {r.round: r.validation_accuracy for r in records.history if r.validation_accuracy is not None}
+    alone = records.federation["reported"] == [name]
+    rows = {
+        "test accuracy": of_test,
+        "validation accuracy" if alone else "validation accuracy (mean of the run's models)": of_validation,
+    }
+    return [(said, *_last_and_best(values)) for said, values in rows.items() if values]
+
+
+def _last_and_best(by_round: Mapping[int, float]) -> tuple[str, str, int]:
+    best = max(by_round, key=lambda round: by_round[round])
+    return f"{100 * by_round[max(by_round)]:.2f} %", f"{100 * by_round[best]:.2f} %", best
+
+
+def _normalised(header: Header) -> str:
+    mean, std = ([round(value, 6) for value in values] for values in (header.mean, header.std))
+    bytes_too = ", after bytes are divided by 255" if len(header.shape) == 3 else ""
+    return f"Normalised is `(x - mean) / std`{bytes_too}, with mean {mean} and std {std} (`model.mean`, `model.std`)."

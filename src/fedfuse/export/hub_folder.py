@@ -1,0 +1,130 @@
+"""A trained model as a folder for a model hub: safetensors, configuration, model card."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import safetensors.torch
+
+from fedfuse import record
+from fedfuse.checkpoint import write_whole
+from fedfuse.export import transformers_folder
+from fedfuse.export.card import Records, card
+from fedfuse.model_file import MODEL, Header, imports_code, read_header, write_model
+from fedfuse.named import did_you_mean
+from fedfuse.run_directory import EXPERIMENT, FEDERATION, MODELS, ROUNDS
+from fedfuse.types import FedfuseError
+
+CONFIG, README = "config.json", "README.md"
+
+
+def export_hub_folder(
+    run: str | Path, folder: str | Path, *, model: str | None = None, license: str | None = None, force: bool = False
+) -> Header:
+    """Write the run's model into `folder`, which `fedfuse.load_model` reads; what it was is the result.
+
+    The folder appears whole or not at all. In one that exists, only these three files are written, and over others
+    of their names only with `force`.
+    """
+    run, folder = Path(run), Path(folder)
+    if folder.resolve().is_relative_to(run.resolve()):
+        raise FedfuseError(f"--hub-folder {folder} is in the run directory, which stays as it is: choose another place")
+    records = read_records(run)
+    file, header = _chosen(run, records, model)
+    _refuse_to_overwrite(folder, force)
+    try:
+        with _appearing(folder) as fresh:
+            header = _write_model(fresh, file, header)
+            text = card(records, header, _count(file), license, own_code=bool(imports_code(header.arch)))
+            write_whole(fresh / README, text.encode())
+    except OSError as error:
+        raise FedfuseError(f"--hub-folder {folder}: {error.strerror or error}") from error
+    return header
+
+
+def read_records(run: Path) -> Records:
+    """What the run directory holds, as text: nothing that an experiment names is imported."""
+    try:
+        sections = tomllib.loads((run / EXPERIMENT).read_text(encoding="utf-8"))
+        federation = json.loads((run / FEDERATION).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FedfuseError(f"{run}: not the directory of a run: {error}") from error
+    history, rounds = record.read(run / ROUNDS), sections["run"]["rounds"]
+    if len(history) < rounds or not any((run / MODELS).glob("*.safetensors")):
+        raise FedfuseError(
+            f"{run}: {len(history)} of {rounds} rounds are on record, and the models are written when a run ends: "
+            "finish it with --resume, then export"
+        )
+    return Records(sections, federation, history)
+
+
+def _chosen(run: Path, records: Records, wanted: str | None) -> tuple[Path, Header]:
+    """The model that was asked for, or else the one that the run reports, if that is one."""
+    found = {header.arch: (file, header) for file, header in _models(run)}
+    if wanted is not None:
+        if wanted not in found:
+            hint = did_you_mean(wanted, found)
+            raise FedfuseError(f"--model {wanted}: {run} has no such model{hint} It has: {', '.join(found)}")
+        return found[wanted]
+    reported = [arch for arch in records.federation["reported"] if arch in found]
+    candidates = list(found) if len(found) == 1 else reported
+    if len(candidates) != 1:
+        raise FedfuseError(f"{run} has several models: choose one with --model, of {', '.join(found)}")
+    return found[candidates[0]]
+
+
+def _models(run: Path) -> Iterator[tuple[Path, Header]]:
+    for file in sorted((run / MODELS).glob("*.safetensors")):
+        yield file, read_header(file)
+
+
+def _refuse_to_overwrite(folder: Path, force: bool) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise FedfuseError(f"--hub-folder {folder} is a file: name a folder")
+    taken = [name for name in (MODEL, CONFIG, README) if (folder / name).exists()]
+    if taken and not force:
+        raise FedfuseError(
+            f"--hub-folder {folder} has a {taken[0]} already: choose another folder, or write over it with --force"
+        )
+
+
+def _write_model(folder: Path, file: Path, header: Header) -> Header:
+    """Weights and configuration; the header is that of the folder, where the model is at home now."""
+    tensors = safetensors.torch.load_file(file)
+    if not transformers_folder.holds(header.arch):
+        write_model(folder / MODEL, header, tensors)
+        config = {"library_name": "fedfuse", **header.model_dump()}
+        write_whole(folder / CONFIG, json.dumps(config, indent=2).encode())
+        return header
+    transformers_folder.write(folder, header.arch, tensors, header.labels)
+    at_home = header.model_copy(update={"arch": transformers_folder.without_path(header.arch)})
+    write_model(folder / MODEL, at_home, safetensors.torch.load_file(folder / MODEL), for_transformers=True)
+    return at_home
+
+
+def _count(file: Path) -> int:
+    return sum(tensor.numel() for tensor in safetensors.torch.load_file(file).values())
+
+
+@contextmanager
+def _appearing(folder: Path) -> Iterator[Path]:
+    """A hidden sibling to write into. At the end it becomes the folder, or its files go into one that exists."""
+    folder = folder.resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fresh = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    fresh.mkdir()
+    try:
+        yield fresh
+        if folder.exists():  # it may be a hub's working copy: what else is in it stays
+            for file in sorted(fresh.iterdir()):
+                file.replace(folder / file.name)
+        else:
+            fresh.rename(folder)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
