@@ -6,13 +6,13 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from fedfuse.search_space import in_order, said
 from fedfuse.sweep_results import TRIALS, Sweep, Trial
+from fedfuse.tables import plain_table
 
 MOST = 10  # rows
 
@@ -37,17 +37,9 @@ def again(trial: Trial, command: Sequence[str]) -> Text:
 
 def _trials(sweep: Sweep) -> Table:
     seeds = f", mean of {sweep.seeds} seeds" if sweep.seeds > 1 else ""
-    table = Table(
-        title=f"{sweep.experiment}: {len(sweep.trials)} trials of {sweep.rounds} rounds{seeds}",
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        header_style="bold cyan",
-        collapse_padding=True,
-        pad_edge=False,
-    )
-    for column in ("rank", "trial", *sweep.space, "validation\naccuracy %", "rounds"):
-        table.add_column(column, justify="right", vertical="bottom")
+    title = f"{sweep.experiment}: {len(sweep.trials)} trials of {sweep.rounds} rounds{seeds}"
+    columns = ("rank", "trial", *sweep.space, "validation\naccuracy %", "rounds")
+    table = plain_table(title, *columns, numbers_from=0)
     table.add_column("test accuracy %\n(not used to choose)", justify="right", header_style="dim", style="dim")
     for rank, trial in _shown(sweep):
         row = [rank, str(trial.number), *(_short(trial.parameters.get(key)) for key in sweep.space)]

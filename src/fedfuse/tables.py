@@ -23,7 +23,8 @@ from fedfuse.run_directory import CHECKPOINTS, EXPERIMENT, MODELS, ROUNDS
 from fedfuse.summary import Row, spread
 
 
-def _table(title: str, *columns: str, numbers_from: int = 1) -> Table:
+def plain_table(title: str, *columns: str, numbers_from: int = 1) -> Table:
+    """Numbers stand on the right, from the column `numbers_from` on."""
     table = Table(
         title=title,
         title_justify="left",
@@ -40,7 +41,7 @@ def _table(title: str, *columns: str, numbers_from: int = 1) -> Table:
 
 def of_run(run: Run) -> RenderableType:
     """The end of a run: its accuracies and where everything lies."""
-    table = _table("", "model", "final accuracy", "final loss", "best accuracy", "at round")
+    table = plain_table("", "model", "final accuracy", "final loss", "best accuracy", "at round")
     for arch, score in run.final.models.items():
         best = max(run.history, key=lambda r, a=arch: r.models[a]["accuracy"])  # type: ignore[misc]
         table.add_row(
@@ -70,7 +71,7 @@ def of_comparison(experiment: Experiment, rows: Sequence[Row], target: float | N
     columns = ["algorithm", "best\naccuracy %", "final\naccuracy %", "mean over\nrounds %"]
     if target is not None:
         columns += [f"rounds to\n{100 * target:g} %", f"parameters\nto {100 * target:g} %"]
-    table = _table(f"{experiment.name}: {rounds} rounds, {seeds} seed{'s' * (seeds > 1)}", *columns, "seconds")
+    table = plain_table(f"{experiment.name}: {rounds} rounds, {seeds} seed{'s' * (seeds > 1)}", *columns, "seconds")
     top = max(sum(row.best) for row in rows)
     names = [row.name for row in rows]
     said = Text()
@@ -132,7 +133,7 @@ def partition_title(experiment: Experiment) -> str:
 def of_partition(experiment: Experiment, federation: Federation) -> Table:
     labels = federation.labels
     shown = labels if len(labels) <= 12 else ()  # a hundred columns fit on no screen
-    table = _table(partition_title(experiment), "client", "n", "classes", "entropy", *shown)
+    table = plain_table(partition_title(experiment), "client", "n", "classes", "entropy", *shown)
     for row in summary(federation):
         counts = [str(n) if n else "·" for n in row.counts] if shown else []
         table.add_row(str(row.client), f"{row.examples:,}", str(row.present), f"{row.entropy:.2f}", *counts)
