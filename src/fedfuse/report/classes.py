@@ -5,12 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from fedfuse.report.block import Block, Choice, Section
+from fedfuse.report.block import Choice, Section
 from fedfuse.report.figure import Bar, Bars, Figure, Heat
 from fedfuse.report.lines import Line
 from fedfuse.summary import deviation
 
 Square = list[list[int]]
+MOST_BARS = 100  # side by side; where there would be more, each line has a figure of its own
 
 
 def section(lines: Sequence[Line]) -> Section | None:
@@ -18,10 +19,14 @@ def section(lines: Sequence[Line]) -> Section | None:
     known = [line for line in lines if squares[line.name]]
     if not known:
         return None
-    blocks: list[Block] = [_by_class(known, squares)]
-    heats = {line.name: [_confusion(line, squares[line.name])] for line in known}
-    blocks += [*next(iter(heats.values()))] if len(heats) == 1 else [Choice("confusion", heats)]
-    return Section("classes", "Classes", blocks)
+    heats = {line.name: _confusion(line, squares[line.name]) for line in known}
+    if len(known) == 1:
+        return Section("classes", "Classes", [_by_class(known, squares), heats[known[0].name]])
+    if len(known) * len(known[0].runs[0].labels) > MOST_BARS:
+        pairs = {line.name: [_by_class([line], squares, line.suffix), heats[line.name]] for line in known}
+        return Section("classes", "Classes", [Choice("classes", pairs)])
+    choice = Choice("confusion", {name: [heat] for name, heat in heats.items()})
+    return Section("classes", "Classes", [_by_class(known, squares), choice])
 
 
 def _squares(line: Line) -> list[Square]:
@@ -39,7 +44,7 @@ def _added(squares: Sequence[Square]) -> Square:
     return [[sum(cells) for cells in zip(*rows, strict=True)] for rows in zip(*squares, strict=True)]
 
 
-def _by_class(lines: Sequence[Line], squares: dict[str, list[Square]]) -> Figure:
+def _by_class(lines: Sequence[Line], squares: dict[str, list[Square]], suffix: str = "") -> Figure:
     labels = lines[0].runs[0].labels
     bars = []
     for line in lines:
@@ -48,7 +53,8 @@ def _by_class(lines: Sequence[Line], squares: dict[str, list[Square]]) -> Figure
         spreads = [deviation(v) for v in over]
         bars.append(Bar(line.name, [statistics.fmean(v) for v in over], line.colour, spreads if any(spreads) else ()))
     caption = "After the last round on record: of each class's test examples, the share that is answered rightly."
-    return Bars("classes", "Accuracy by class", caption, "class", "right answers / %", labels, bars, top=100)
+    title = f"Accuracy by class: {lines[0].name}" if suffix else "Accuracy by class"
+    return Bars(f"classes{suffix}", title, caption, "class", "right answers / %", labels, bars, top=100)
 
 
 def _confusion(line: Line, squares: list[Square]) -> Figure:

@@ -39,7 +39,16 @@ def _(figure: Curves) -> Plotly:
         shapes.append({"type": "line", "x0": 0, "y0": 0, "x1": 100, "y1": 100, "line": _thin})
     x = _axis(figure.x_title, **({"tickformat": ",d"} if figure.whole and _short(figure) else {}))
     layout = {"xaxis": x, "yaxis": _axis(figure.y_title), "shapes": shapes, "annotations": notes, "showlegend": True}
-    return {"data": data, "layout": {**layout, "hovermode": "x unified" if figure.whole else "closest"}, "height": 380}
+    return {
+        "data": data,
+        "layout": {**layout, "hovermode": "x unified" if figure.whole else "closest"},
+        "height": _height(len(figure.series)),
+    }
+
+
+def _height(entries: int) -> int:
+    """In pixels. The legend stands above, about three entries side by side, and is to take nothing from the plot."""
+    return 380 + 20 * ((entries - 1) // 3)
 
 
 _thin = {"color": "@soft", "width": 1, "dash": "dot"}
@@ -125,11 +134,11 @@ def _(figure: Bars) -> Plotly:
         layout[f"{along}axis"]["range"] = [0, 1.12 * most]
     if figure.top is not None:
         layout[f"{along}axis"]["range"] = [0, figure.top]
-    height = 380
+    height = _height(len(figure.bars))
     if figure.sideways:
         layout["yaxis"]["autorange"] = "reversed"  # the first on top, as a table has it
         thick = 34 if figure.stacked else 14 + 20 * len(figure.bars)
-        height = max(200, 110 + thick * len(figure.categories))
+        height = max(200, height - 270 + thick * len(figure.categories))
     return {"data": data, "layout": layout, "height": height}
 
 
