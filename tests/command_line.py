@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -62,13 +63,13 @@ class CommandLine:
             text=True,
             env=_environment(env),
             start_new_session=True,
+            preexec_fn=_as_in_a_terminal,
         )
-        try:
-            with process:
+        with process:  # it waits for the process, so that it has to be ended inside
+            try:
                 yield process
+            finally:
                 process.kill()
-        finally:
-            process.kill()
 
     def here(self, *arguments: str | Path) -> Said:
         """`main` itself, in this process. What would be a traceback for a user is raised here."""
@@ -83,6 +84,11 @@ class CommandLine:
             except SystemExit as end:
                 code = end.code if isinstance(end.code, int) else int(end.code is not None)
         return Said(code, out.getvalue(), err.getvalue())
+
+
+def _as_in_a_terminal() -> None:
+    """Who runs the tests in the background may ignore Ctrl-C, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _command(arguments: tuple[str | Path, ...]) -> list[str]:

@@ -1,0 +1,52 @@
+"""`flower up`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedfuse import tables
+from fedfuse.commands.options import DataDir, ExperimentName, Rounds, Set, dotted_settings, look_in, out, shown
+from fedfuse.experiment import load
+from fedfuse.run import Run, default_path
+from fedfuse.types import FedfuseError
+
+app = typer.Typer(no_args_is_help=True, help="Run an experiment on Flower: real nodes, TLS, node authentication.")
+
+
+@app.callback()
+def flower() -> None:
+    """One command for now, and named as one."""
+
+
+@app.command(epilog="Example: `fedfuse flower up digits --nodes 3 -a scaffold -r 3`")
+def up(
+    experiment: ExperimentName,
+    nodes: Annotated[int, typer.Option(min=1, help="SuperNodes, a client each: sets partition.clients.")] = 3,
+    algorithm: Annotated[
+        str | None, typer.Option("--algorithm", "-a", help="Algorithm, with settings if you like: `fedprox(mu=0.1)`.")
+    ] = None,
+    rounds: Rounds = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")] = None,
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Run directory; by default under ./runs.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on after the last finished round.")] = False,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds that nodes have for a round.")] = 600.0,
+    wait: Annotated[float, typer.Option(min=1, help="Seconds that the server waits for its nodes.")] = 120.0,
+    set_: Set = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Bring up a SuperLink and SuperNodes on loopback, run the experiment on them, and take them down."""
+    try:
+        from fedfuse.flower.server import Deployment
+        from fedfuse.flower.up import up as bring_up
+    except ImportError as error:
+        raise FedfuseError(f"this needs Flower ({error}): pip install 'fedfuse[flower]'") from error
+    look_in(data_dir)
+    settings = dotted_settings(set_, algorithm, run__rounds=rounds, run__seed=seed, partition__clients=nodes)
+    loaded = load(experiment, settings)
+    path = (out_dir or default_path(loaded, resume)).resolve()
+    with shown() as display:
+        history = bring_up(loaded, path, Deployment(str(path), resume, timeout, wait), display)
+    out.print(tables.of_run(Run(path, history, {})))

@@ -1,0 +1,136 @@
+"""The node's side: a Flower ClientApp that does one client's work as any other engine would have it done."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+from flwr.app import ConfigRecordValues, Message, RecordDict
+from flwr.app import Context as NodeContext
+from flwr.clientapp import ClientApp
+from torch import Tensor
+
+from fedfuse import models
+from fedfuse.context import Context
+from fedfuse.data.examples import Examples
+from fedfuse.data.federation import Federation
+from fedfuse.engines.engine import attempt
+from fedfuse.experiment import Experiment, load
+from fedfuse.flower import wire
+from fedfuse.flower.gates import check_model
+from fedfuse.flower.memory import Memory
+from fedfuse.threads import threads
+from fedfuse.types import Failure, FedfuseError, Task, Update
+
+Own = Examples | tuple[Tensor, Tensor]  # x (N, ...) uint8 images or float32, y (N,) int64
+Data = Own | Callable[[NodeContext], Own]  # the function is given Flower's context, and so the node config
+
+
+def client_app(experiment: Experiment | str | Path, *, data: Data | None = None) -> ClientApp:
+    """A ClientApp for `experiment`: a value, a file or a built-in name, the same as the server's.
+
+    `data` is the node's own: examples, or a function that reads them. Without it the node takes its share of the
+    experiment's data, as in a simulation.
+    """
+    return serving(Node(experiment, data))
+
+
+def serving(node: Node) -> ClientApp:
+    """A ClientApp that answers as this node."""
+    app = ClientApp()
+
+    @app.query()
+    def hello(message: Message, context: NodeContext) -> Message:
+        config = context.node_config
+        known: dict[str, ConfigRecordValues] = {
+            key: config[key] for key in ("partition-id", "capability") if key in config
+        }
+        return Message(wire.content({"protocol": wire.PROTOCOL, **known}), reply_to=message)
+
+    @app.train()
+    def train(message: Message, context: NodeContext) -> Message:
+        return Message(node.answer(message, context), reply_to=message)
+
+    return app
+
+
+@dataclass
+class Node:
+    """Answers tasks. What it is sent is checked here too: the server is another party."""
+
+    experiment: Experiment | str | Path
+    data: Data | None = None
+    _kept: dict[str, Federation] = field(default_factory=dict, repr=False)  # the experiment's own, read once
+
+    def answer(self, message: Message, context: NodeContext) -> RecordDict:
+        facts, task = wire.about(message), wire.read_task(message)
+        try:
+            update, kept = self._work(task, facts, context)
+        except FedfuseError as error:
+            update, kept = Failure(task.client, str(error)), False
+        return wire.reply(facts, update, kept)
+
+    def _work(self, task: Task, facts: wire.About, context: NodeContext) -> tuple[Update | Failure, bool]:
+        experiment = self.experiment if isinstance(self.experiment, Experiment) else load(self.experiment)
+        declared = context.node_config.get("partition-id", task.client)
+        if declared != task.client:
+            raise FedfuseError(f"was asked at the node of client {declared}")
+        folder, recalled = context.node_config.get("memory-dir"), wire.whole(facts, "memory")
+        memory = Memory.of(None if folder is None else str(folder), context.state, str(facts["run"]), task.client)
+        with threads(experiment.run_.threads):
+            ctx = self._context(experiment, facts, context).at(task.round)
+            if task.model is not None:
+                net = ctx.nets.scratch(_trusted(task.model.arch, experiment))
+                check_model(task.model, dict(net.named_parameters()), dict(net.named_buffers()))
+            algorithm = experiment.algorithm.build()
+            answer, kept = attempt(algorithm, task, memory.recall(recalled), ctx)
+            if isinstance(answer, Failure) or not kept:
+                return answer, False
+            memory.keep(task.round, kept, recalled)
+            return answer, True
+
+    def _context(self, experiment: Experiment, facts: wire.About, context: NodeContext) -> Context:
+        client, arch = wire.whole(facts, "client"), _trusted(str(facts["arch"]), experiment)
+        if self.data is None:
+            if "all" not in self._kept:
+                self._kept["all"] = experiment.federation()
+            ctx = experiment.context(self._kept["all"])
+        else:
+            data = self.data(context) if callable(self.data) else self.data
+            # The server has settled who is capable of what: the node's data need not have that column.
+            plain = experiment.model_copy(update={"models": experiment.models.model_copy(update={"capability": None})})
+            ctx = plain.context(_alone(_examples(data, facts), client, wire.whole(facts, "clients")))
+        if not client < len(ctx.archs):
+            raise FedfuseError(f"was asked as client {client}, and the experiment has {len(ctx.archs)}")
+        return replace(ctx, archs=(*ctx.archs[:client], arch, *ctx.archs[client + 1 :]))
+
+
+def _trusted(arch: str, experiment: Experiment) -> str:
+    """The architecture, if the experiment or the zoo has it: any other name would import what a server likes."""
+    named = {*experiment.models.weights, experiment.models.server}
+    zoo = {name.partition(":")[0] for name in models.ZOO}
+    for part in re.sub(r"\+head\d+", "", arch).split("|"):
+        if part not in named and part.partition(":")[0] not in zoo:
+            raise FedfuseError(f"was told to train a {arch}, which its experiment does not name")
+    return arch
+
+
+def _examples(data: Own, facts: wire.About) -> Examples:
+    """With the server's statistics and classes, so that all clients see data alike."""
+    mean, std = (torch.tensor(facts[key]) for key in ("mean", "std"))
+    classes = wire.whole(facts, "classes")
+    if isinstance(data, Examples):
+        return replace(data, classes=classes, mean=mean, std=std)
+    x, y = data
+    return Examples(x, y.long(), classes, mean, std)
+
+
+def _alone(own: Examples, client: int, clients: int) -> Federation:
+    """A federation in which this client alone has data: its own."""
+    nothing = torch.arange(0)
+    parts = tuple(torch.arange(len(own)) if k == client else nothing for k in range(clients))
+    empty = own.subset(nothing)
+    return Federation(own, parts, empty, empty, None, tuple(str(c) for c in range(own.classes)))

@@ -1,0 +1,133 @@
+"""What a reply must pass before its values are looked at: its size, then its header, against the server's template.
+
+Nothing is allocated by what a header says. The values themselves are for `vet`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fedfuse import codec
+from fedfuse.types import Extras, FedfuseError, Like, Snapshot, Tensors, Update
+
+SLACK = 64 * 1024  # bytes of header for facts and metrics
+PER_TENSOR = 512  # bytes of header for each tensor beside its name, which stands there twice
+MOST = 1 << 30  # bytes of a reply whose length only its client knows (features of each of its examples)
+
+DTYPES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
+    torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
+}  # fmt: skip
+
+
+class Refused(FedfuseError):
+    """A reply that is not taken, and why."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a client's reply may hold: a model like this one, and these tensors beside it."""
+
+    client: int
+    model: Snapshot | None
+    extras: Extras
+
+    def update(self, blob: bytes) -> Update:
+        """The update in this blob, once its size and header are right; else `Refused`."""
+        self._check_size(blob)
+        self._check_header(blob)
+        try:
+            update = codec.decode_update(blob)
+        except FedfuseError as error:
+            raise Refused(f"sent what cannot be read: {error}") from error
+        if update.client != self.client:
+            raise Refused(f"answered as client {update.client}")
+        return update
+
+    def _model_tensors(self) -> dict[str, Like]:
+        if self.model is None:
+            return {}
+        return dict(_named("model/params", Like.each(self.model.params))) | dict(
+            _named("model/buffers", Like.each(self.model.buffers))
+        )
+
+    def _extra_tensors(self) -> dict[str, Like]:
+        return {key: like for group, likes in self.extras.items() for key, like in _named(f"extra/{group}", likes)}
+
+    def _header_limit(self, tensors: Mapping[str, Like]) -> int:
+        return SLACK + sum(PER_TENSOR + 2 * len(name.encode()) for name in tensors)
+
+    def _check_size(self, blob: bytes) -> None:
+        tensors = self._model_tensors() | self._extra_tensors()
+        sizes = [_nbytes(like) for like in tensors.values()]
+        known = sum(size for size in sizes if size is not None)
+        most = known + self._header_limit(tensors) + (MOST if None in sizes else 0)
+        if len(blob) > most:
+            raise Refused(f"sent {len(blob):,} bytes, where its architecture needs at most {most:,}")
+
+    def _check_header(self, blob: bytes) -> None:
+        with_model = self._model_tensors() | self._extra_tensors()
+        entries = _header(blob, self._header_limit(with_model))
+        expected = with_model if any(key.startswith("model/") for key in entries) else self._extra_tensors()
+        if set(entries) != set(expected):
+            missing, more = sorted(set(expected) - set(entries)), sorted(set(entries) - set(expected))
+            raise Refused(f"tensor names differ: missing {missing[:3]}, unexpected {more[:3]}")
+        for key, like in expected.items():
+            _check_entry(key, entries[key], like)
+
+
+def _named(group: str, likes: Mapping[str, Like]) -> Iterator[tuple[str, Like]]:
+    for name, like in likes.items():
+        yield group + codec.SEPARATOR + name, like
+
+
+def _nbytes(like: Like) -> int | None:
+    """None where only the client knows the length."""
+    size = like.dtype.itemsize
+    for length in like.shape:
+        if not isinstance(length, int):
+            return None
+        size *= length
+    return size
+
+
+def _header(blob: bytes, limit: int) -> dict[str, Any]:
+    """The entries of a safetensors header, by name. Only the header's own bytes are read."""
+    if len(blob) < 8:
+        raise Refused(f"sent {len(blob)} bytes, too few for a header")
+    length = int.from_bytes(blob[:8], "little")
+    if length > min(limit, len(blob) - 8):
+        raise Refused(f"sent a header that claims {length:,} bytes, of {len(blob):,} in all")
+    try:
+        entries = json.loads(blob[8 : 8 + length])
+        entries.pop("__metadata__", None)
+        return dict(entries)
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise Refused(f"sent a header that cannot be read: {type(error).__name__}") from error
+
+
+def _check_entry(key: str, entry: Any, like: Like) -> None:
+    if not isinstance(entry, dict) or not isinstance(entry.get("shape"), list):
+        raise Refused(f"{key} has no shape in its header")
+    dtype, shape = entry.get("dtype"), entry["shape"]
+    fits = len(shape) == len(like.shape) and all(
+        type(got) is int and (got == want if isinstance(want, int) else got >= 0)
+        for got, want in zip(shape, like.shape, strict=True)
+    )
+    if dtype != DTYPES[like.dtype] or not fits:
+        wanted = tuple("any" if length is None else length for length in like.shape)
+        raise Refused(f"{key} is {dtype} {tuple(shape)}, expected {DTYPES[like.dtype]} {wanted}")
+
+
+def check_model(sent: Snapshot, own: Tensors, buffers: Tensors) -> None:
+    """A node's own check of the model that it is sent: copying into a net would broadcast a shape that is not its."""
+    for given, wanted in ((sent.params, own), (sent.buffers, buffers)):
+        for name in {*given, *wanted}:
+            a, b = given.get(name), wanted.get(name)
+            if a is None or b is None or a.shape != b.shape or a.dtype != b.dtype:
+                raise Refused(f"was sent a {sent.arch} whose {name} is not that of a {sent.arch}")

@@ -1,0 +1,159 @@
+"""Replies of one round, pulled one at a time by a few threads and handed out in any order that is asked for.
+
+A pull may block for as long as a node takes to upload, or for good: so the threads are daemons, and who waits for a
+reply waits until the deadline and no longer. Early replies wait in memory up to a few, the others on disk.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Condition, Thread
+from time import monotonic
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fedfuse.flower import wire
+from fedfuse.types import FedfuseError
+
+THREADS = 3  # pulls at once
+IN_MEMORY = 3  # replies that wait there
+SHORTEST, LONGEST = 0.2, 2.0  # seconds between two looks at a SuperLink that had nothing: a tenth of the wait so far
+TRIES = 5  # pulls of one reply that may fail in another way than by having nothing
+
+
+@dataclass
+class Reply:
+    """What came for one message: who sent it, its facts and its blob, or why there is none."""
+
+    sender: int
+    answers: str  # id of the message that it is a reply to
+    about: wire.About = field(default_factory=dict)
+    blob: bytes | Path = b""
+    problem: str | None = None
+
+    def take(self) -> bytes:
+        """The blob. It is gone from disk afterwards."""
+        if isinstance(self.blob, bytes):
+            return self.blob
+        blob = self.blob.read_bytes()
+        self.blob.unlink()
+        return blob
+
+
+class Replies:
+    """`with Replies(grid, ids, folder) as replies: replies.take(id, deadline)`."""
+
+    def __init__(self, grid: Grid, ids: Sequence[str], folder: Path) -> None:
+        self._grid, self._folder = grid, folder
+        self._waiting = deque(ids)
+        self._tries = dict.fromkeys(ids, 0)
+        self._arrived: dict[str, list[Reply]] = {}
+        self._changed = Condition()
+        self._stopped, self._begun = False, monotonic()
+        self._heard = False  # whether the SuperLink has ever answered
+        self._error: Exception | None = None
+
+    def __enter__(self) -> Replies:
+        for _ in range(min(THREADS, len(self._waiting))):
+            Thread(target=self._pull_all, daemon=True, name="fedfuse-pull").start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def take(self, id: str, deadline: float) -> list[Reply]:
+        """What came for this message; nothing if nothing came by the deadline (of the monotonic clock)."""
+        with self._changed:
+            while id not in self._arrived:
+                left = deadline - monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            if id not in self._arrived and not self._heard and self._error is not None:
+                raise FedfuseError(
+                    f"the SuperLink gives no replies: {wire.told(self._error)}; every finished round is kept: "
+                    "go on with --resume once it is back"
+                ) from self._error
+            return self._arrived.pop(id, [])
+
+    def _pull_all(self) -> None:
+        while (id := self._next()) is not None:
+            try:
+                found = [self._read(message) for message in self._grid.pull_messages([id])]
+            except Exception as error:  # whatever a reply or the network holds ends this pull only
+                self._failed(id, error)
+                continue
+            self._note(id, found)
+
+    def _next(self) -> str | None:
+        with self._changed:
+            return None if self._stopped or not self._waiting else self._waiting.popleft()
+
+    def _note(self, id: str, found: list[Reply]) -> None:
+        with self._changed:
+            self._heard = True
+            if found:
+                self._spill(found)
+                self._arrived[id] = found
+                self._changed.notify_all()
+                return
+            self._again(id)
+
+    def _failed(self, id: str, error: Exception) -> None:
+        with self._changed:
+            self._error = error
+            self._tries[id] += 1
+            if self._tries[id] >= TRIES:
+                problem = f"sent a reply that cannot be pulled: {type(error).__name__}: {error}"
+                self._arrived[id] = [Reply(0, id, problem=wire.told(problem))]
+                self._changed.notify_all()
+                return
+            self._again(id)
+
+    def _again(self, id: str) -> None:
+        """Look for this one later: the later the longer the round takes, and the more often this one failed."""
+        self._waiting.append(id)
+        pause = min(LONGEST, max(SHORTEST, (monotonic() - self._begun) / 10)) * 2 ** self._tries[id]
+        self._changed.wait_for(lambda: self._stopped, pause)
+
+    def _spill(self, found: Iterable[Reply]) -> None:
+        """Replies beyond the first few go to disk."""
+        held = sum(isinstance(r.blob, bytes) and bool(r.blob) for each in self._arrived.values() for r in each)
+        if held < IN_MEMORY or self._stopped:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for reply in found:
+            if isinstance(reply.blob, bytes) and reply.blob:
+                path = self._folder / f"{len(list(self._folder.iterdir()))}-{id(reply)}"
+                path.write_bytes(reply.blob)
+                reply.blob = path
+
+    @staticmethod
+    def _read(message: Message) -> Reply:
+        found = Reply(message.metadata.src_node_id, message.metadata.reply_to_message_id)
+        if message.has_error():
+            found.problem = f"failed at its node: {wire.told(message.error.reason)}"
+            return found
+        try:
+            found.about = _few(wire.about(message))
+            if "failure" in found.about:
+                found.problem = wire.told(found.about["failure"])
+            else:
+                found.blob = wire.blob(message, wire.UPDATE)
+        except FedfuseError as error:
+            found.problem = f"sent {error}"
+        return found
+
+
+def _few(facts: wire.About) -> wire.About:
+    """The facts that are looked at. Others, or a text without end, would only be held while the reply waits."""
+    known = {key: facts[key] for key in wire.REPLIED if key in facts}
+    return {key: wire.told(value) if isinstance(value, str) else value for key, value in known.items()}

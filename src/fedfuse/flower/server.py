@@ -1,0 +1,73 @@
+"""The server's side: a Flower ServerApp that drives Flower's Grid with the same round loop as a simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context as ServerContext
+from flwr.app import UserConfig
+from flwr.serverapp import Grid, ServerApp
+from rich.console import Console
+from torch import Tensor
+
+from fedfuse.data.federation import Federation
+from fedfuse.display import Lines
+from fedfuse.engines import Engine
+from fedfuse.experiment import Experiment, load
+from fedfuse.flower.engine import HELLO, OverGrid
+from fedfuse.flower.roster import Roster
+from fedfuse.run import Engines, perform
+from fedfuse.run_directory import SCRATCH
+from fedfuse.types import FedfuseError
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Where a federation's run lies and how long it waits. The keys of the app's run config are the same."""
+
+    out: str | None = None  # run directory; by default under ./runs of the server's process
+    resume: bool = False  # go on after the last finished round
+    timeout: float = 600.0  # seconds that nodes have for a round
+    wait: float = 120.0  # seconds that the server waits for its nodes at the start
+
+    def overridden(self, config: UserConfig) -> Deployment:
+        """With what the run config says; an empty text says nothing."""
+        given: dict[str, Any] = {key: config[key] for key in ("out", "resume", "timeout", "wait") if key in config}
+        given = {key: value for key, value in given.items() if value != ""}
+        made = replace(self, **given)
+        if not (made.timeout > 0 and made.wait >= 0):
+            raise FedfuseError(f"timeout = {made.timeout}, wait = {made.wait}: give seconds, above 0")
+        return made
+
+
+def server_app(experiment: Experiment | str | Path, deployment: Deployment | None = None) -> ServerApp:
+    """A ServerApp for `experiment`: a value, a file or a built-in name, the same as the nodes'."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: ServerContext) -> None:
+        chosen = (deployment or Deployment()).overridden(context.run_config)
+        loaded = experiment if isinstance(experiment, Experiment) else load(experiment)
+        serve(loaded, grid, chosen)
+
+    return app
+
+
+def serve(experiment: Experiment, grid: Grid, deployment: Deployment) -> None:
+    """Run the experiment over this grid's nodes."""
+    display = Lines(Console(width=110))
+    engines = over(grid, deployment)
+    perform(experiment, deployment.out, resume=deployment.resume, display=display, engines=engines)
+
+
+def over(grid: Grid, deployment: Deployment) -> Engines:
+    """Engines over this grid's nodes, once they are there."""
+
+    def engines(experiment: Experiment, federation: Federation, path: Path) -> tuple[Engine, Tensor | None]:
+        roster = Roster.open(path, len(federation))
+        roster.wait(grid, experiment.run_.quorum, deployment.wait, HELLO)
+        return OverGrid(grid, roster, deployment.timeout, path / SCRATCH / "flower"), roster.capability()
+
+    return engines

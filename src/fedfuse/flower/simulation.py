@@ -1,0 +1,262 @@
+"""The same experiment inside Flower's simulation, which spreads the clients' work over Ray: one machine or a cluster.
+
+The round loop stays in this thread, where Ctrl-C and errors are what they are in every other engine. Flower's
+simulation runs in a thread beside it: its ServerApp only hands over the Grid, and ends when the run does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import tempfile
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event, Thread
+from time import monotonic, sleep
+from typing import Any
+
+from flwr.app import Context as NodeContext
+from flwr.app import Message, MessageType
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.simulation import run_simulation
+from torch import Tensor
+
+from fedfuse.data.federation import Federation
+from fedfuse.display import Display, Silent
+from fedfuse.engines import Engine
+from fedfuse.experiment import Experiment
+from fedfuse.flower import wire
+from fedfuse.flower.client import Node, serving
+from fedfuse.flower.server import Deployment, over
+from fedfuse.observe import Observer
+from fedfuse.run import Run, perform
+from fedfuse.run_directory import SCRATCH
+from fedfuse.select import cohort_size
+from fedfuse.types import FedfuseError
+
+START = 300.0  # seconds until a first client answers: Ray starts, and a process imports PyTorch
+PATIENCE = 30 * 86400.0  # seconds for a round: as on one machine, clients take what they take; who dies is told of
+GRACE = 5.0  # seconds between asking a process of Ray's to end and ending it
+LOOK = 0.2  # seconds between two looks at something that is awaited
+LOOPBACK = "127.0.0.1"
+CLUSTER = "RAY_ADDRESS"
+TOO_SLOW = "timed out during startup"  # Ray's words
+
+# Nothing is reported to Ray's makers; no advice about graphics cards; no line about each process that ends.
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
+}
+# Ray replaces 127.0.0.1 by the machine's outward address unless it is told that there is no cluster. The switch is
+# named after the systems where that is the default, and holds on all.
+ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
+
+def simulate(
+    experiment: Experiment,
+    out: str | Path | None = None,
+    *,
+    resume: bool = False,
+    display: Display | None = None,
+    observers: Sequence[Observer] = (),
+) -> Run:
+    """Run the experiment as `Experiment.run` does, with each client a node of Flower's simulation.
+
+    Ray is started on this machine, unless RAY_ADDRESS names a cluster.
+    """
+    if find_spec("ray") is None:
+        raise FedfuseError("Flower's simulation needs Ray: pip install 'fedfuse[flower-simulation]'")
+    shown = display or Silent()
+    with ExitStack() as simulation:
+
+        def engines(experiment: Experiment, federation: Federation, path: Path) -> tuple[Engine, Tensor | None]:
+            grid = simulation.enter_context(_simulated(experiment, federation, path.resolve(), shown))
+            return over(grid, Deployment(timeout=PATIENCE))(experiment, federation, path)
+
+        return perform(experiment, out, resume=resume, display=shown, observers=observers, engines=engines)
+
+
+@contextmanager
+def _simulated(experiment: Experiment, federation: Federation, path: Path, display: Display) -> Iterator[Grid]:
+    """The Grid of a simulation that is up, with a node for each client."""
+    data, memory = path / SCRATCH / "federation", path / "flower" / "memory"
+    federation.save(data)
+    memory.mkdir(parents=True, exist_ok=True)
+    app = _clients(experiment.toml(), data, memory)
+    display.preparing("starting Ray", 0.0)
+    with _ray(experiment, len(federation)) as config, _started(app, len(federation), config) as grid:
+        display.preparing("starting Ray", 1.0)
+        yield grid
+
+
+@contextmanager
+def _started(app: ClientApp, nodes: int, config: dict[str, Any]) -> Iterator[Grid]:
+    """Ray gives itself 30 s to start, a fixed number: where that is too little, a second try finds all warm."""
+    simulation = _Simulation(app, nodes, config)
+    try:
+        grid = simulation.start()
+    except FedfuseError as error:
+        if TOO_SLOW not in str(error):
+            raise
+        simulation = _Simulation(app, nodes, config)
+        grid = simulation.start()
+    try:
+        yield grid
+    finally:
+        simulation.stop()
+
+
+class _Simulation:
+    """Flower's simulation in a thread of its own."""
+
+    def __init__(self, app: ClientApp, nodes: int, config: dict[str, Any]) -> None:
+        self._over, self._grids = Event(), SimpleQueue[Grid]()
+        self._failure: BaseException | None = None
+        server = ServerApp()
+
+        @server.main()
+        def main(grid: Grid, context: NodeContext) -> None:
+            self._grids.put(grid)
+            self._over.wait()
+
+        def run() -> None:
+            try:
+                run_simulation(server, app, nodes, backend_config=config)
+            except BaseException as error:
+                self._failure = error
+
+        self._thread = Thread(target=run, name="fedfuse-simulation", daemon=True)
+
+    def start(self) -> Grid:
+        self._thread.start()
+        try:
+            return self._answering()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Clients at work end with the run's scratch folder, so that nobody waits here for a long one."""
+        self._over.set()
+        self._thread.join()
+
+    def _answering(self) -> Grid:
+        """The Grid, once a first client answers: nodes are listed before anything runs."""
+        deadline = monotonic() + START
+        while self._grids.empty():
+            self._wait(deadline)
+        grid = self._grids.get()
+        while not (nodes := list(grid.get_node_ids())):
+            self._wait(deadline)
+        hello = Message(wire.content({"protocol": wire.PROTOCOL}), nodes[0], MessageType.QUERY, ttl=START)
+        asked = list(grid.push_messages([hello]))
+        while not (answers := list(grid.pull_messages(asked))):
+            self._wait(deadline)
+        if answers[0].has_error():
+            raise FedfuseError(f"a first client failed at its start: {wire.told(answers[0].error.reason)}")
+        return grid
+
+    def _wait(self, deadline: float) -> None:
+        if not self._thread.is_alive():
+            raise FedfuseError(f"Flower's simulation did not start: {_root(self._failure)}") from self._failure
+        if monotonic() > deadline:
+            raise FedfuseError(f"no client answered within {START:g} s of the simulation's start")
+        sleep(LOOK)
+
+
+def _root(error: BaseException | None) -> str:
+    """What came first: Flower wraps it twice, and says only that something went wrong."""
+    while error is not None and error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}"
+
+
+def _clients(experiment: str, data: Path, memory: Path) -> ClientApp:
+    """The ClientApp of all nodes. Flower sends it along with each message: so it holds names, not data."""
+    app = ClientApp()
+
+    def forward(message: Message, context: NodeContext) -> Message:
+        node = context.node_config["partition-id"]
+        context.node_config["memory-dir"] = str(memory / f"node-{node}")
+        return _client(experiment, str(data))(message, context)
+
+    app.query()(forward)
+    app.train()(forward)
+    return app
+
+
+@cache
+def _client(experiment: str, data: str) -> ClientApp:
+    """The one that does the work: made once in each of Ray's processes, over data that they share."""
+    folder = Path(data)
+    if not folder.is_dir():
+        raise FedfuseError(
+            f"{folder} is not there on this machine: give an --out that all machines of the cluster have under its name"
+        )
+    Thread(target=_end_with, args=(folder,), daemon=True).start()
+    return serving(Node(Experiment(**tomllib.loads(experiment)), None, {"all": Federation.open(folder)}))
+
+
+def _end_with(folder: Path) -> None:
+    """A run that ends removes its scratch folder, and this process ends too, even in the middle of a client's work."""
+    while folder.is_dir():
+        sleep(LOOK)
+    os.kill(os.getpid(), signal.SIGTERM)  # by which Ray knows that it is meant
+    sleep(GRACE)
+    os._exit(0)
+
+
+@contextmanager
+def _ray(experiment: Experiment, clients: int) -> Iterator[dict[str, Any]]:
+    """Flower's backend config. While it is in use Flower and Ray are quiet and, without a cluster, stay on loopback."""
+    run, cluster = experiment.run_, os.environ.get(CLUSTER)
+    quiet = {"logging_level": "CRITICAL", "log_to_driver": False, "include_dashboard": False}
+    resources = {"num_cpus": run.threads, "num_gpus": 0.0}
+    with _silence(), _environment(QUIET if cluster else QUIET | ALONE):
+        if cluster:
+            yield {"init_args": {**quiet, "address": cluster}, "client_resources": resources}
+            return
+        at_once = min(run.workers or len(os.sched_getaffinity(0)), cohort_size(clients, run.fraction))
+        # Ray's sockets lie in there, and the system bounds the length of their names: other folders may be too deep.
+        with tempfile.TemporaryDirectory(prefix="fedfuse-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+            here = {"address": "local", "_node_ip_address": LOOPBACK, "_temp_dir": folder}
+            cores = {"num_cpus": at_once * run.threads}
+            yield {"init_args": {**quiet, **here, **cores}, "client_resources": resources}
+
+
+@contextmanager
+def _environment(defaults: dict[str, str]) -> Iterator[None]:
+    """With these variables where they are not set. Flower changes PYTHONPATH: it is put back as well."""
+    before = {key: os.environ.get(key) for key in (*defaults, "PYTHONPATH")}
+    for key, value in defaults.items():
+        os.environ.setdefault(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = old
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """What fails is in the run's records and errors, by client and reason; Flower and Ray would say it again."""
+    loggers = [logging.getLogger(name) for name in ("flwr", "ray")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
