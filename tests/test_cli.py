@@ -187,7 +187,7 @@ def test_compare_puts_algorithms_side_by_side_and_goes_on_where_it_stopped(cli: 
     first = cli.here(*command)
     assert first.code == 0, first.err
     folders = ["fedavg-seed0", "fedavg-seed1", "fedprox-seed0", "fedprox-seed1"]
-    assert sorted(p.name for p in tmp_path.iterdir()) == folders
+    assert sorted(p.name for p in tmp_path.iterdir()) == [*folders, "report.html"]
     assert "> 2" in first.out  # nobody reached 99 % in two rounds, and the table does not pretend
     # The same cohorts and initial weights for both algorithms; other ones for the other seed.
     cohorts = {name: [r["cohort"] for r in rounds_of(tmp_path / name)] for name in folders}

@@ -39,7 +39,7 @@ def _trials(sweep: Sweep) -> Table:
     seeds = f", mean of {sweep.seeds} seeds" if sweep.seeds > 1 else ""
     title = f"{sweep.experiment}: {len(sweep.trials)} trials of {sweep.rounds} rounds{seeds}"
     columns = ("rank", "trial", *sweep.space, "validation\naccuracy %", "rounds")
-    table = plain_table(title, *columns, numbers_from=0)
+    table = plain_table(title, *columns, numbers_from=0, wrap=True)
     table.add_column("test accuracy %\n(not used to choose)", justify="right", header_style="dim", style="dim")
     for rank, trial in _shown(sweep):
         row = [rank, str(trial.number), *(_short(trial.parameters.get(key)) for key in sweep.space)]

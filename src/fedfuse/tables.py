@@ -23,8 +23,8 @@ from fedfuse.run_directory import CHECKPOINTS, EXPERIMENT, MODELS, ROUNDS
 from fedfuse.summary import Row, spread
 
 
-def plain_table(title: str, *columns: str, numbers_from: int = 1) -> Table:
-    """Numbers stand on the right, from the column `numbers_from` on."""
+def plain_table(title: str, *columns: str, numbers_from: int = 1, wrap: bool = False) -> Table:
+    """Numbers stand on the right, from the column `numbers_from` on. Headers of a user's own words may wrap."""
     table = Table(
         title=title,
         title_justify="left",
@@ -35,7 +35,7 @@ def plain_table(title: str, *columns: str, numbers_from: int = 1) -> Table:
         pad_edge=False,
     )
     for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i >= numbers_from else "left", no_wrap=True, vertical="bottom")
+        table.add_column(column, justify="right" if i >= numbers_from else "left", no_wrap=not wrap, vertical="bottom")
     return table
 
 

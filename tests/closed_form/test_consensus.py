@@ -69,7 +69,16 @@ def test_consensus_and_diversity_are_distributions(seed: int, teachers: int, cla
     torch.testing.assert_close(found.consensus.sum(1), torch.ones(7))
     disputed = found.mass > 0
     torch.testing.assert_close(found.diversity.sum(1), disputed.float())
-    assert bool((found.mass < 1).all())
+    assert bool((found.mass <= 1 + 1e-6).all())
+
+
+def test_all_may_dissent_from_what_they_say_together() -> None:
+    """Two equally sure teachers favour the first and the last of three classes, and together the middle one."""
+    found = VarianceWeighted()(logits([[0.5, 0.4, 0.1]], [[0.1, 0.4, 0.5]]))
+    torch.testing.assert_close(found.consensus, torch.tensor([[0.3, 0.4, 0.3]]))
+    assert found.labels.tolist() == [1]
+    assert found.mass.tolist() == pytest.approx([1.0])
+    torch.testing.assert_close(found.diversity, found.consensus)
 
 
 def test_the_stream_agrees_with_the_stack() -> None:

@@ -33,7 +33,7 @@ def up(
     out_dir: Annotated[Path | None, typer.Option("--out", help="Run directory; by default under ./runs.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on after the last finished round.")] = False,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that nodes have for a round.")] = 600.0,
-    wait: Annotated[float, typer.Option(min=1, help="Seconds that the server waits for its nodes.")] = 120.0,
+    wait: Annotated[float, typer.Option(min=1, help="Seconds that the server waits for its nodes.")] = 300.0,
     set_: Set = None,
     data_dir: DataDir = None,
 ) -> None:
@@ -48,5 +48,5 @@ def up(
     loaded = load(experiment, settings)
     path = (out_dir or default_path(loaded, resume)).resolve()
     with shown() as display:
-        history = bring_up(loaded, path, Deployment(str(path), resume, timeout, wait), display)
+        history = bring_up(loaded, path, Deployment(str(path), resume, timeout, wait, start=nodes), display)
     out.print(tables.of_run(Run(path, history, {})))

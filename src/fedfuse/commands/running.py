@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -23,14 +24,24 @@ from fedfuse.commands.options import (
 )
 from fedfuse.commands.reporting import report_at_end
 from fedfuse.compare import compare as run_comparison
-from fedfuse.experiment import load
+from fedfuse.display import Display
+from fedfuse.experiment import Experiment, load
+from fedfuse.run import Run
 from fedfuse.tracking import TRACKERS
+from fedfuse.types import FedfuseError
 
 app = typer.Typer()
 
 Track = Annotated[
     list[str] | None, typer.Option("--track", help=f"Also tell a tracker: {', '.join(TRACKERS)}. Give several.")
 ]
+
+
+class Where(StrEnum):
+    """Where clients do their work. The bits are the same."""
+
+    LOCAL = "local"
+    FLOWER_SIMULATION = "flower-simulation"
 
 
 @app.command(epilog="Example: `fedfuse run digits -a fedprox -r 10 --set algorithm.mu=0.1`")
@@ -42,6 +53,9 @@ def run(
     rounds: Rounds = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")] = None,
     workers: WorkerCount = None,
+    engine: Annotated[
+        Where, typer.Option(help="Clients in processes of this machine, or on Ray by Flower's simulation.")
+    ] = Where.LOCAL,
     out_dir: Annotated[Path | None, typer.Option("--out", help="Run directory; by default under ./runs.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on after the last finished round.")] = False,
     track: Track = None,
@@ -55,10 +69,20 @@ def run(
         set_, algorithm, run__rounds=rounds, run__seed=seed, run__workers=workers, run__track=track
     )
     with shown() as display:
-        finished = load(experiment, settings).run(out_dir, resume=resume, display=display)
+        finished = _finished(load(experiment, settings), engine, out_dir, resume, display)
     out.print(tables.of_run(finished))
     if report:
         report_at_end(finished.path)
+
+
+def _finished(experiment: Experiment, engine: Where, path: Path | None, resume: bool, display: Display) -> Run:
+    if engine is Where.LOCAL:
+        return experiment.run(path, resume=resume, display=display)
+    try:
+        from fedfuse.flower.simulation import simulate
+    except ImportError as error:
+        raise FedfuseError(f"this needs Flower ({error}): pip install 'fedfuse[flower-simulation]'") from error
+    return simulate(experiment, path, resume=resume, display=display)
 
 
 @app.command(epilog="Example: `fedfuse compare digits -a fedavg -a fedprox --seeds 3 --target 0.85`")

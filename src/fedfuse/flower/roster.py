@@ -77,15 +77,15 @@ class Roster:
         self.looks[node] += 1
         return self.looks[node] % min(RAREST, 1 << self.silent[node]) == 0
 
-    def wait(self, grid: Grid, quorum: int, timeout: float, answer: float) -> None:
-        """Until every client has a node that is online, and at most `timeout` seconds where a quorum has."""
+    def wait(self, grid: Grid, least: int, timeout: float, answer: float) -> None:
+        """Until every client has a node that is online, and at most `timeout` seconds where the `least` number has."""
         deadline = monotonic() + timeout
         while (served := self._served(grid, answer)) < self.clients and monotonic() < deadline:
             sleep(PAUSE)
-        if served < quorum:
+        if served < least:
             raise FedfuseError(
-                f"{served} of {self.clients} clients have a node after {timeout:g} s, and the quorum is {quorum}: "
-                f"start SuperNodes with --node-config 'partition-id=0' to {self.clients - 1}, or lower run.quorum"
+                f"{served} of {self.clients} clients have a node after {timeout:g} s, and {least} must have one: start "
+                f"SuperNodes with --node-config 'partition-id=0' to {self.clients - 1}, wait longer, or ask for fewer"
             )
         if not self.begun and len(self.capabilities) < self.clients:
             self.capabilities.clear()

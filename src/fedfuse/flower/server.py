@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,12 @@ class Deployment:
     resume: bool = False  # go on after the last finished round
     timeout: float = 600.0  # seconds that nodes have for a round
     wait: float = 120.0  # seconds that the server waits for its nodes at the start
+    start: int = 0  # clients that must have a node by then; 0 is run.quorum
 
     def overridden(self, config: UserConfig) -> Deployment:
         """With what the run config says; an empty text says nothing."""
-        given: dict[str, Any] = {key: config[key] for key in ("out", "resume", "timeout", "wait") if key in config}
+        keys = [field.name for field in fields(self)]
+        given: dict[str, Any] = {key: config[key] for key in keys if key in config}
         given = {key: value for key, value in given.items() if value != ""}
         made = replace(self, **given)
         if not (made.timeout > 0 and made.wait >= 0):
@@ -67,7 +69,7 @@ def over(grid: Grid, deployment: Deployment) -> Engines:
 
     def engines(experiment: Experiment, federation: Federation, path: Path) -> tuple[Engine, Tensor | None]:
         roster = Roster.open(path, len(federation))
-        roster.wait(grid, experiment.run_.quorum, deployment.wait, HELLO)
+        roster.wait(grid, max(experiment.run_.quorum, deployment.start), deployment.wait, HELLO)
         return OverGrid(grid, roster, deployment.timeout, path / SCRATCH / "flower"), roster.capability()
 
     return engines

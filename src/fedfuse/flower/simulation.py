@@ -43,7 +43,7 @@ from fedfuse.types import FedfuseError
 
 START = 300.0  # seconds until a first client answers: Ray starts, and a process imports PyTorch
 PATIENCE = 30 * 86400.0  # seconds for a round: as on one machine, clients take what they take; who dies is told of
-GRACE = 5.0  # seconds between asking a process of Ray's to end and ending it
+GRACE = 1.0  # seconds between asking a process of Ray's to end and ending it
 LOOK = 0.2  # seconds between two looks at something that is awaited
 LOOPBACK = "127.0.0.1"
 CLUSTER = "RAY_ADDRESS"
@@ -57,7 +57,10 @@ QUIET = {
 }
 # Ray replaces 127.0.0.1 by the machine's outward address unless it is told that there is no cluster. The switch is
 # named after the systems where that is the default, and holds on all.
-ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+ALONE = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_prestart_worker_first_driver": "0",  # Flower's clients get processes of their own: these would idle
+}
 
 
 def simulate(

@@ -30,8 +30,9 @@ class VarianceWeighted:
     """Teachers weigh by the variance of their C probabilities, input by input (Fed-ET, Equations 2 to 8).
 
     A teacher that is sure of a class has a high variance, one that has no idea has none. The weights of those who
-    disagree (Equation 8) are normalised over all teachers, so they sum to `mass`, less than 1. As the target of a
-    student it is the consensus; the dissent stands beside it for `ConsensusWithDiversity`.
+    disagree (Equation 8) are normalised over all teachers, so they sum to `mass`: less than 1, unless the consensus's
+    class is nobody's own. As the target of a student it is the consensus; the dissent stands beside it for
+    `ConsensusWithDiversity`.
     """
 
     temperature: float = 1.0
