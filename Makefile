@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit browser picture format clean
+.PHONY: help setup demo test lint types unit federation browser picture format clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
@@ -44,6 +44,9 @@ types: $(VENV)/.dev
 
 unit: $(VENV)/.dev browser
 	$(BIN)/pytest -n 2 --dist worksteal
+
+federation: $(VENV)/.dev ## further checks that take minutes: kill -9, the README's commands, CIFAR-10's app, Ray
+	$(BIN)/pytest -m federation tests/flower
 
 # The page of a report is tested in a real browser, where there is one or one may be installed.
 browser:

@@ -1,10 +1,9 @@
-"""A Grid in this process: nodes that answer when they are pulled, and a hook by which one of them can lie."""
+"""A Grid in this process: nodes that answer when they are asked, and a hook by which one of them can lie."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import count
-from threading import Lock
 
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -26,7 +25,8 @@ class LocalGrid(Grid):
         self.tamper: dict[int, Tamper] = {}  # by node
         self.pushes: list[list[Message]] = []
         self._asked: dict[str, Message] = {}
-        self._ids, self._lock = count(1), Lock()
+        self._replies: dict[str, Iterable[Message]] = {}
+        self._ids = count(1)
 
     def set_run(self, run: Run) -> None:
         raise NotImplementedError
@@ -50,17 +50,19 @@ class LocalGrid(Grid):
         ids = [f"message-{next(self._ids)}" for _ in pushed]
         for id, message in zip(ids, pushed, strict=True):
             message.metadata.__dict__["_message_id"] = id
-            self._asked[id] = message
+            self._asked[id], self._replies[id] = message, self._answered(message)
         return ids
+
+    def _answered(self, asked: Message) -> Iterable[Message]:
+        """At once, while the server waits: in one process both would draw from torch's global generator."""
+        node = asked.metadata.dst_node_id
+        honest = self.app(asked, self.contexts[node])
+        tamper = self.tamper.get(node) if asked.metadata.message_type == "train" else None
+        return [honest] if tamper is None else tamper(asked, honest)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         (id,) = message_ids
-        asked = self._asked[id]
-        with self._lock:  # nets are shared within a process
-            node = asked.metadata.dst_node_id
-            honest = self.app(asked, self.contexts[node])
-            tamper = self.tamper.get(node) if asked.metadata.message_type == "train" else None
-            return [honest] if tamper is None else tamper(asked, honest)
+        return self._replies[id]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         raise NotImplementedError

@@ -28,6 +28,7 @@ from fedfuse.record import RoundRecord
 from tests.command_line import rounds_of
 from tests.flower.federations import bits_of, experiment
 
+pytestmark = pytest.mark.federation
 NODES = 3
 PATIENCE = 420.0  # seconds, on however busy a machine
 

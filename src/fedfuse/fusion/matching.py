@@ -13,7 +13,6 @@ from math import log
 from typing import Literal
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from fedfuse.models.chain import by_unit, spread
@@ -65,6 +64,9 @@ class Matching:
 
         clients: the rows (L, D) of each, in an order that does not depend on who answered first.
         """
+        # Imported where it is used: every process of a federation would pay half a second for it.
+        from scipy.optimize import linear_sum_assignment
+
         most = int(self.growth * max(map(len, clients)))
         places: list[Tensor] = []
         sums, counts = torch.zeros(0, clients[0].shape[1]).double(), torch.zeros(0).double()

@@ -1,0 +1,39 @@
+"""Cut CIFAR-10 into a file for each node, as experiment.toml spreads it: to try the app without data of your own.
+
+`python split_data.py FOLDER` writes FOLDER/node-0.npz, node-1.npz, ... The test images and the pool are in none of
+them, so the run is the one that `fedfuse run experiment.toml` simulates.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import fedfuse
+from fedfuse.types import FedfuseError
+
+APP = Path(__file__).resolve().parent
+
+
+def split(experiment: fedfuse.Experiment, folder: Path) -> list[Path]:
+    """Write each client's share of the experiment's data into `folder`."""
+    if APP in (folder.resolve(), *folder.resolve().parents):
+        raise FedfuseError(f"{folder} lies in the app, which goes to every node: choose a folder elsewhere")
+    federation = experiment.federation()
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for k in range(len(federation)):
+        mine = federation.train.subset(federation.client(k))
+        files.append(folder / f"node-{k}.npz")
+        np.savez(files[-1], x=mine.x.numpy(), y=mine.y.numpy())
+    return files
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python split_data.py FOLDER")
+    try:
+        for file in split(fedfuse.load(APP / "experiment.toml"), Path(sys.argv[1])):
+            print(file)
+    except FedfuseError as error:
+        sys.exit(str(error))

@@ -1,0 +1,209 @@
+"""The commands of examples/flower/README.md, in their order, in one shell, on loopback."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from fedfuse.flower.credentials import HOST
+from fedfuse.flower.processes import COLOURS
+from tests.command_line import ROOT, CommandLine, rounds_of
+
+pytestmark = pytest.mark.federation
+PAGE = ROOT / "examples" / "flower" / "README.md"
+SECONDS = 500  # for the whole page: about 60 on a quiet machine
+STOPPING = 30.0  # seconds that what was told to stop has to be gone
+
+# Blocks that the shell of this test does not run, by how they begin, and why.
+ASIDE = {
+    "fedfuse flower up": "a federation of its own: test_one_command",
+    "python3 -m venv": "downloads packages; the test's own environment has them",
+    "fedfuse watch": "serves until it is stopped: it is run beside the shell, and its page is fetched",
+    "python examples/flower/cifar10/split_data.py": "needs CIFAR-10: test_cifar10 calls its function with images made there",
+    'for k in 0 1 2; do node $k "capability': "trains on CIFAR-10: test_cifar10 runs the app in one process",
+}
+
+
+def blocks() -> list[str]:
+    text = PAGE.read_text(encoding="utf-8")
+    assert set(re.findall(r"^```(\w+)$", text, re.MULTILINE)) == {"sh"}, "a block that is not tested"
+    return re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def aside(block: str) -> bool:
+    return block.startswith(tuple(ASIDE))
+
+
+def successive_ports(count: int) -> int:
+    """The first of `count` ports in a row that nobody listens on now."""
+    for first in range(20_000 + os.getpid() % 10_000, 60_000, count):
+        held: list[socket.socket] = []
+        try:
+            held.extend(socket.create_server((HOST, first + k)) for k in range(count))
+        except OSError:
+            continue
+        finally:
+            for each in held:
+                each.close()
+        return first
+    raise AssertionError("no ports are free")
+
+
+@dataclass(frozen=True)
+class Followed:
+    """The page's commands, carried out in `folder`."""
+
+    folder: Path
+    said: str  # by all commands
+    session: int
+    listening: set[str]  # addresses, as they were while the federation was up
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "runs" / "flower-digits"
+
+
+def session(id: int) -> list[int]:
+    """The processes that this session has left."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, belongs, *_ = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(belongs) == id and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def listening(processes: list[int]) -> set[str]:
+    """The addresses on which these processes take connections."""
+    inodes = set()
+    for pid in processes:
+        try:
+            inodes |= {str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()}
+        except OSError:
+            continue
+    rows = [line.split() for t in ("tcp", "tcp6") for line in Path(f"/proc/net/{t}").read_text().splitlines()[1:]]
+    return {row[1].split(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes}
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Followed]:
+    for program in ("openssl", "ssh-keygen"):
+        if shutil.which(program) is None:
+            pytest.skip(f"the page makes certificates and keys with {program}, which is not installed here")
+    folder = tmp_path_factory.mktemp("page")
+    shutil.copytree(ROOT / "examples" / "flower", folder / "examples" / "flower")
+    experiment = folder / "examples" / "flower" / "digits" / "experiment.toml"
+    replaced(experiment, "rounds = 3", "rounds = 1")
+    first = successive_ports(4)
+    script = "".join(f"echo '== {number}'\n{block}" for number, block in enumerate(blocks()) if not aside(block))
+    script = script.replace("8000", str(first)).replace("9094", str(first + 1))
+    (folder / "script.sh").write_text("set -e\n" + script, encoding="utf-8")
+    environment = {
+        **os.environ,
+        "HOME": str(folder),  # so that ~/federation is here
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "COLUMNS": "200",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",  # seconds; it shortens the test alone
+    }
+    log = folder / "said.txt"
+    with log.open("wb") as out:
+        # `timeout` ends the shell and what it started even if this process is gone.
+        process = subprocess.Popen(
+            ["timeout", "-k", "10", str(SECONDS), "sh", "script.sh"],
+            cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        seen: set[str] = set()
+        while process.poll() is None:
+            seen |= listening(session(process.pid))
+            time.sleep(3)
+        said = COLOURS.sub("", log.read_text(encoding="utf-8", errors="replace"))
+        logs = "".join(f"\n--- {file.name}\n{file.read_text()[-1500:]}" for file in folder.glob("federation/*/*.log"))
+        assert process.returncode == 0, f"exit code {process.returncode}\n{said[-3000:]}{logs}"
+        yield Followed(folder, said, process.pid, seen)
+    finally:
+        for pid in session(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+
+def replaced(file: Path, old: str, new: str) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert text.count(old) == 1, f"{file} has {old!r} {text.count(old)} times"
+    file.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def soon(true: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + STOPPING
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return true()
+
+
+def test_the_page_says_what_is_run_beside() -> None:
+    for beginning, why in ASIDE.items():
+        assert sum(block.startswith(beginning) for block in blocks()) == 1, beginning
+        assert why
+
+
+def test_the_stop_leaves_nothing_running(followed: Followed) -> None:
+    assert soon(lambda: not session(followed.session))
+    assert not list(followed.folder.glob("federation/*/*.pid"))
+
+
+def test_nothing_listens_beyond_loopback(followed: Followed) -> None:
+    assert followed.listening == {"0100007F"}  # 127.0.0.1
+
+
+def test_the_run_directory_has_every_round(followed: Followed) -> None:
+    (record,) = rounds_of(followed.run)
+    assert (record["round"], record["rejected"]) == (1, {})
+    assert len(record["cohort"]) == 3
+    assert (followed.run / "models").is_dir()
+    for expected in ("server.pem: OK", "round 1/1", "finished:completed"):
+        assert expected in followed.said
+    assert (followed.run / "report.html").stat().st_size > 10_000
+
+
+def test_what_is_secret_is_its_owners_alone(followed: Followed) -> None:
+    files = [file for file in (followed.folder / "federation").rglob("*") if file.is_file()]
+    assert {file.stat().st_mode & 0o077 for file in files} == {0}
+    assert {str(file.relative_to(followed.folder / "federation")) for file in files if file.name == "ca.key"} == {
+        "link/ca.key"
+    }
+
+
+def test_watch(followed: Followed, cli: CommandLine) -> None:
+    """As the page says it, but for the browser."""
+    (block,) = (block for block in blocks() if block.startswith("fedfuse watch"))
+    _, *arguments = block.split()
+    with cli.started(*arguments[:-1], followed.folder / arguments[-1], "--no-open") as process:
+        assert process.stdout is not None
+        address = next(found[0] for line in process.stdout if (found := re.search(r"http://127\.0\.0\.1:\d+\S*", line)))
+        with urlopen(address, timeout=60) as page:
+            assert b"flower-digits" in page.read()
+
+
+def test_one_command(cli: CommandLine, tmp_path: Path) -> None:
+    (block,) = (block for block in blocks() if block.startswith("fedfuse flower up"))
+    _, *arguments = block.replace("--rounds 3", "--rounds 1").split()
+    said = cli(*arguments, "--out", tmp_path / "run")
+    assert said.code == 0, said.text
+    (record,) = rounds_of(tmp_path / "run")
+    assert record["rejected"] == {}
