@@ -31,7 +31,7 @@ ASIDE = {
     "fedfuse flower up": "a federation of its own: test_one_command",
     "python3 -m venv": "downloads packages; the test's own environment has them",
     "fedfuse watch": "serves until it is stopped: it is run beside the shell, and its page is fetched",
-    "python examples/flower/cifar10/split_data.py": "needs CIFAR-10: test_cifar10 calls its function with images made there",
+    "python examples/flower/cifar10/split_data.py": "needs CIFAR-10: test_cifar10 calls it with images made there",
     'for k in 0 1 2; do node $k "capability': "trains on CIFAR-10: test_cifar10 runs the app in one process",
 }
 
