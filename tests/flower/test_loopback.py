@@ -18,6 +18,7 @@ from fedfuse.types import FedfuseError
 from tests.command_line import ROOT, rounds_of
 from tests.flower.federations import bits_of
 
+pytestmark = pytest.mark.federation  # a process per message: two cores that do other work as well are too few
 NODES = 3
 SECONDS = 300.0  # for a round: a process per node that imports torch, on however busy a machine
 

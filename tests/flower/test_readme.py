@@ -23,7 +23,7 @@ from tests.command_line import ROOT, CommandLine, rounds_of
 
 pytestmark = pytest.mark.federation
 PAGE = ROOT / "examples" / "flower" / "README.md"
-SECONDS = 500  # for the whole page: about 60 on a quiet machine
+SECONDS = 500  # for the whole page, which takes about 130 s of processor time
 STOPPING = 30.0  # seconds that what was told to stop has to be gone
 
 # Blocks that the shell of this test does not run, by how they begin, and why.
