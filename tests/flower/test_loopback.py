@@ -15,7 +15,8 @@ from fedfuse.flower.loopback import LINK, Loopback, loopback
 from fedfuse.flower.processes import free_ports
 from fedfuse.flower.up import submit
 from fedfuse.types import FedfuseError
-from tests.command_line import ROOT, rounds_of
+from tests.command_line import rounds_of
+from tests.doubles import brief_settings
 from tests.flower.federations import bits_of
 
 pytestmark = pytest.mark.federation  # a process per message: two cores that do other work as well are too few
@@ -29,14 +30,28 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loopback]:
         yield up
 
 
-@pytest.mark.parametrize("name", ["fedavg", "scaffold"])
+@pytest.mark.parametrize("name", ["fedavg", "feddf", "fedbe", "fed-et", "scaffold"])
 def test_a_federation_gives_the_bits_of_one_process(name: str, federation: Loopback, tmp_path: Path) -> None:
-    made = fedfuse.load(
-        ROOT / "tests" / "small.toml",
-        {"algorithm.name": name, "partition.clients": NODES, "run.fraction": 1.0, "run.rounds": 3, "run.workers": 1},
-    )
+    settings: dict[str, object] = {
+        "algorithm.name": name,
+        **{f"algorithm.{key}": value for key, value in brief_settings(name).items()},
+        "local.epochs": 1,
+        "partition.clients": NODES,
+        "run.fraction": 1.0,
+        "run.rounds": 3,
+        "run.workers": 1,
+    }
+    if name == "fed-et":
+        settings["models.clients"] = {"mlp:64-32": 1, "mlp:32": 1}
+    made = fedfuse.load("digits", settings)
     made.run(tmp_path / "here")
-    submit(made, tmp_path / "there", federation, Deployment(str(tmp_path / "there"), timeout=SECONDS), Silent())
+    submit(
+        made,
+        tmp_path / "there",
+        federation,
+        Deployment(str(tmp_path / "there"), timeout=SECONDS, wait=SECONDS, start=NODES),
+        Silent(),
+    )
     assert bits_of(tmp_path / "there") == bits_of(tmp_path / "here")
     assert rounds_of(tmp_path / "there") == rounds_of(tmp_path / "here")
 
