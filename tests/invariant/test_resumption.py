@@ -358,5 +358,5 @@ def test_a_run_in_progress_refuses_a_second_process_and_can_be_interrupted(cli: 
     assert second.code == 2
     assert f"{run} is in use by another process" in second.err
     assert process.returncode == 130
-    assert "every finished round is kept: go on with --resume" in said
+    assert "every finished round is kept: `run` goes on with --resume" in said
     assert "Traceback" not in said
