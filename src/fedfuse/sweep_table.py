@@ -40,7 +40,9 @@ def _trials(sweep: Sweep) -> Table:
     title = f"{sweep.experiment}: {len(sweep.trials)} trials of {sweep.rounds} rounds{seeds}"
     columns = ("rank", "trial", *sweep.space, "validation\naccuracy %", "rounds")
     table = plain_table(title, *columns, numbers_from=0, wrap=True)
-    table.add_column("test accuracy %\n(not used to choose)", justify="right", header_style="dim", style="dim")
+    table.add_column(
+        "test accuracy %\n(not used to choose)", justify="right", header_style="dim", style="dim", no_wrap=True
+    )
     for rank, trial in _shown(sweep):
         row = [rank, str(trial.number), *(_short(trial.parameters.get(key)) for key in sweep.space)]
         rounds = f"{trial.rounds}, pruned" if trial.state == "pruned" else str(trial.rounds)

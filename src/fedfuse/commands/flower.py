@@ -8,7 +8,18 @@ from typing import Annotated
 import typer
 
 from fedfuse import tables
-from fedfuse.commands.options import DataDir, ExperimentName, Rounds, Set, dotted_settings, look_in, out, shown
+from fedfuse.commands.options import (
+    DataDir,
+    ExperimentName,
+    Rounds,
+    Set,
+    WithReport,
+    dotted_settings,
+    look_in,
+    out,
+    shown,
+)
+from fedfuse.commands.reporting import report_at_end
 from fedfuse.experiment import load
 from fedfuse.run import Run, default_path
 from fedfuse.types import FedfuseError
@@ -34,6 +45,7 @@ def up(
     resume: Annotated[bool, typer.Option("--resume", help="Go on after the last finished round.")] = False,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that nodes have for a round.")] = 600.0,
     wait: Annotated[float, typer.Option(min=1, help="Seconds that the server waits for its nodes.")] = 300.0,
+    report: WithReport = True,
     set_: Set = None,
     data_dir: DataDir = None,
 ) -> None:
@@ -50,3 +62,5 @@ def up(
     with shown() as display:
         history = bring_up(loaded, path, Deployment(str(path), resume, timeout, wait, start=nodes), display)
     out.print(tables.of_run(Run(path, history, {})))
+    if report:
+        report_at_end(path)

@@ -6,7 +6,7 @@ _os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")  # Flower reads it when it
 _os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 
 try:
-    import flwr as _flwr  # noqa: F401
+    import flwr as _flwr  # noqa: F401  (only to say what to install)
 except ImportError as error:
     raise ImportError("fedfuse.flower needs Flower: pip install 'fedfuse[flower]'") from error
 

@@ -32,4 +32,4 @@ def within(seconds: float, work: Callable[[], T]) -> T:
         ) from None
     if error is not None:
         raise error
-    return result  # type: ignore[return-value]
+    return result  # type: ignore[return-value]  # without an error there is one, which mypy cannot see in the pair
