@@ -7,9 +7,9 @@ reply waits until the deadline and no longer. Early replies wait in memory up to
 from __future__ import annotations
 
 import shutil
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from pathlib import Path
 from threading import Condition, Thread
 from time import monotonic
@@ -22,7 +22,8 @@ from fedfuse.types import FedfuseError
 
 THREADS = 3  # pulls at once
 IN_MEMORY = 3  # replies that wait there
-SHORTEST, LONGEST = 0.2, 2.0  # seconds between two looks at a SuperLink that had nothing: a tenth of the wait so far
+SHORTEST, LONGEST = 0.2, 1.0  # seconds between two looks for a reply that was not there: a thirtieth of the wait so far
+PER_SECOND = 20  # looks at most, however many replies are waited for
 TRIES = 5  # pulls of one reply that may fail in another way than by having nothing
 
 
@@ -50,11 +51,12 @@ class Replies:
 
     def __init__(self, grid: Grid, ids: Sequence[str], folder: Path) -> None:
         self._grid, self._folder = grid, folder
-        self._waiting = deque(ids)
+        self._begun = monotonic()
+        self._waiting = [(self._begun + k / PER_SECOND, id) for k, id in enumerate(ids)]  # a heap
         self._tries = dict.fromkeys(ids, 0)
         self._arrived: dict[str, list[Reply]] = {}
         self._changed = Condition()
-        self._stopped, self._begun = False, monotonic()
+        self._stopped = False
         self._heard = False  # whether the SuperLink has ever answered
         self._error: Exception | None = None
 
@@ -94,8 +96,14 @@ class Replies:
             self._note(id, found)
 
     def _next(self) -> str | None:
+        """What to look for next, once it is time; nothing if all that is left is in other threads' hands."""
         with self._changed:
-            return None if self._stopped or not self._waiting else self._waiting.popleft()
+            while self._waiting and not self._stopped:
+                early = self._waiting[0][0] - monotonic()
+                if early <= 0:
+                    return heappop(self._waiting)[1]
+                self._changed.wait(early)
+            return None
 
     def _note(self, id: str, found: list[Reply]) -> None:
         with self._changed:
@@ -120,9 +128,9 @@ class Replies:
 
     def _again(self, id: str) -> None:
         """Look for this one later: the later the longer the round takes, and the more often this one failed."""
-        self._waiting.append(id)
-        pause = min(LONGEST, max(SHORTEST, (monotonic() - self._begun) / 10)) * 2 ** self._tries[id]
-        self._changed.wait_for(lambda: self._stopped, pause)
+        now = monotonic()
+        pause = min(LONGEST, max(SHORTEST, (now - self._begun) / 30)) * 2 ** self._tries[id]
+        heappush(self._waiting, (now + max(pause, len(self._waiting) / PER_SECOND), id))
 
     def _spill(self, found: Iterable[Reply]) -> None:
         """Replies beyond the first few go to disk."""

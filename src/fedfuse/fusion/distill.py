@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from fedfuse import rng
+from fedfuse import optimizers, rng
 from fedfuse.data.augment import augmentation
 from fedfuse.fusion.batch_norm import recompute_batch_norm
 from fedfuse.fusion.lecture import SoftLabels
@@ -79,7 +79,7 @@ class AdamCosine:
     def __call__(
         self, net: nn.Module, pool: Pool, labels: SoftLabels, validate: Validate | None, draw: Draw
     ) -> Distillation:
-        adam = torch.optim.Adam(_trainable(net), lr=self.lr, fused=True)
+        adam = optimizers.Adam(_trainable(net), self.lr, fused=True)
         descent = Descent(
             net, pool, self.loss.learnt(labels), adam, lambda step: self.lr * _cosine(step - 1, self.steps),
             steps=self.plan(len(labels.rows)), batch_size=self.batch_size, clip=self.clip, augment=self.augment,
@@ -212,7 +212,7 @@ class Descent:
         net: nn.Module,
         pool: Pool,
         labels: SoftLabels,
-        optimizer: torch.optim.Optimizer,
+        optimizer: optimizers.Optimizer,
         rate: Callable[[int], float],  # of a step, from 1
         *,
         steps: int,
@@ -226,7 +226,7 @@ class Descent:
         self.taken = 0
         self._cross_entropies = torch.empty(steps)
         self._floors: list[Tensor] = []
-        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._parameters = optimizer.parameters
         self._device = self._parameters[0].device
         self._softened = labels.temperature != 1
         self._scale = labels.temperature**2 / (labels.probs.shape[1] if per_class else 1)
@@ -255,12 +255,11 @@ class Descent:
         if self._softened:
             logits = logits / self.labels.temperature
         loss = F.cross_entropy(logits, probs.to(self._device))
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         (loss * self._scale if self._scaled else loss).backward()  # type: ignore[no-untyped-call]
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self._parameters, self.clip)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.rate(self.taken + 1)
+        self.optimizer.rate = self.rate(self.taken + 1)
         self.optimizer.step()
         self._cross_entropies[self.taken] = loss.detach()
         self.taken += 1
@@ -315,8 +314,8 @@ def _trainable(net: nn.Module) -> list[nn.Parameter]:
     return parameters
 
 
-def _sgd(net: nn.Module, lr: float, momentum: float, weight_decay: float) -> torch.optim.Optimizer:
-    return torch.optim.SGD(_trainable(net), lr=lr, momentum=momentum, weight_decay=weight_decay, fused=True)
+def _sgd(net: nn.Module, lr: float, momentum: float, weight_decay: float) -> optimizers.Optimizer:
+    return optimizers.SGD(_trainable(net), lr, momentum=momentum, weight_decay=weight_decay, fused=True)
 
 
 def _cosine(step: int, steps: int) -> float:

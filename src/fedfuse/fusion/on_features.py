@@ -17,6 +17,7 @@ from fedfuse.fusion.table import NotFiniteError, outputs
 from fedfuse.local.taught import SERVER, TaughtLoss, shape_of_features
 from fedfuse.local.training import cuts
 from fedfuse.models.split import Split, joined, parts
+from fedfuse.optimizers import Adam
 from fedfuse.types import FedfuseError, ServerState, Snapshot, Task, Update
 
 
@@ -94,7 +95,7 @@ class TrainedOnFeatures:
 
     def _train(self, net: nn.Module, heard: Heard, ctx: Context) -> list[float]:
         """The loss of each step. Batches go by client and row, so that it does not matter who answered first."""
-        adam = torch.optim.Adam(net.parameters(), self.lr, weight_decay=self.weight_decay, amsgrad=True, fused=True)
+        adam = Adam(net.parameters(), self.lr, weight_decay=self.weight_decay, amsgrad=True, fused=True)
         order, logits, labels = heard.ordered()
         shuffle, losses = ctx.rng("server shuffle", ctx.round), []
         with torch.enable_grad(), rng.ambient(ctx.rng("server layers", ctx.round)):
@@ -104,7 +105,7 @@ class TrainedOnFeatures:
                 for start, stop in cuts(len(order), self.batch_size):
                     index = drawn[start:stop]
                     loss = self.loss(net(heard.features.batch(order[index])), labels[index], logits[index])
-                    adam.zero_grad(set_to_none=True)
+                    adam.zero_grad()
                     loss.backward()  # type: ignore[no-untyped-call]
                     adam.step()
                     losses.append(loss.detach())

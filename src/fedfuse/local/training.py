@@ -14,16 +14,15 @@ from fedfuse.data.augment import augmentation
 from fedfuse.local.reports import Done, Report
 from fedfuse.local.terms import CrossEntropy, Local, Term
 from fedfuse.local_settings import LocalSettings
+from fedfuse.optimizers import SGD, Adam, Optimizer
 from fedfuse.types import FedfuseError, Groups, Snapshot, Task, Tensors, Update
 
 
-def optimizer(net: nn.Module, settings: LocalSettings, rate: float) -> torch.optim.Optimizer:
+def optimizer(net: nn.Module, settings: LocalSettings, rate: float) -> Optimizer:
     """A fresh optimizer: no state survives a round, as in all three papers."""
     if settings.optimizer == "adam":
-        return torch.optim.Adam(net.parameters(), lr=rate, weight_decay=settings.weight_decay, foreach=True)
-    return torch.optim.SGD(
-        net.parameters(), lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay, foreach=True
-    )
+        return Adam(net.parameters(), rate, weight_decay=settings.weight_decay)
+    return SGD(net.parameters(), rate, momentum=settings.momentum, weight_decay=settings.weight_decay)
 
 
 def cuts(examples: int, batch_size: int) -> list[tuple[int, int]]:
@@ -89,7 +88,7 @@ class Training:
         total, taken = torch.zeros(()), 0
         for index in batches(rows, ctx.local, drawn_epochs(client, ctx), ctx.rng("shuffle", ctx.round, client)):
             loss = self.loss(net, augment(train.batch(index), draws), train.y[index], local)
-            steps.zero_grad(set_to_none=True)
+            steps.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             if ctx.local.clip is not None:
                 nn.utils.clip_grad_norm_(net.parameters(), ctx.local.clip)
