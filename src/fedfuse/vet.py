@@ -96,7 +96,7 @@ def _alike(tensor: Tensor, like: Like, what: str, examples: int) -> None:
 
 def _finite(tensors: Tensors, what: str) -> None:
     for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        if tensor.is_floating_point() and not tree.all_finite(tensor):
             raise _Refused(f"{what} {name} is not finite")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import signal
@@ -14,16 +13,20 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
+from fedfuse.flower import tether
 from fedfuse.types import FedfuseError
 
 GRACE = 5.0  # seconds between asking a process to end and ending it
 TAIL = 12  # lines of a log that an error shows
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_PR_SET_PDEATHSIG = 1
 
 
 class Processes:
-    """Named processes, each with its log. Leaving the block ends them, the last first."""
+    """Named processes, each with its log. Leaving the block ends them, the last first.
+
+    Should this process be killed, the tether ends them: nothing goes on listening, or working in the run directory,
+    unseen.
+    """
 
     def __init__(self, logs: Path, environment: Mapping[str, str]) -> None:
         logs.mkdir(parents=True, exist_ok=True)
@@ -31,11 +34,15 @@ class Processes:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Processes:
+        self._tether = subprocess.Popen(
+            [sys.executable, "-I", tether.__file__], stdin=subprocess.PIPE, text=True, start_new_session=True
+        )
         return self
 
     def __exit__(self, *exception: object) -> None:
         for name in reversed(list(self._running)):
             self.stop(name)
+        self._tether.communicate()
 
     def start(self, name: str, command: Sequence[str], **environment: str) -> None:
         """In a session of its own, so that Ctrl-C reaches this process alone, which then ends them in order."""
@@ -47,8 +54,8 @@ class Processes:
                 stderr=subprocess.STDOUT,
                 env={**self._environment, **environment},
                 start_new_session=True,
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
             )
+        self._tell(self._running[name].pid)
 
     def run(self, name: str, command: Sequence[str], seconds: float) -> None:
         """A command that ends by itself, in time and well."""
@@ -97,7 +104,13 @@ class Processes:
                 process.wait(GRACE)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        self._tell(-process.pid)
         process.wait()
+
+    def _tell(self, group: int) -> None:
+        assert self._tether.stdin is not None
+        self._tether.stdin.write(f"{group}\n")
+        self._tether.stdin.flush()
 
     def log(self, name: str) -> Path:
         return self._logs / f"{name}.log"
@@ -105,14 +118,6 @@ class Processes:
     def tail(self, name: str) -> str:
         lines = COLOURS.sub("", self.log(name).read_text(encoding="utf-8", errors="replace")).splitlines()
         return "\n".join(f"  {line}" for line in lines[-TAIL:])
-
-
-def _end_with_parent() -> None:
-    """The system ends the process when its parent is gone, even killed: nothing goes on listening unseen.
-
-    On Linux the parent is the thread that started it: start from one that stays.
-    """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def free_ports(count: int, host: str) -> list[int]:

@@ -1,7 +1,7 @@
 """Replies of one round, pulled one at a time by a few threads and handed out in any order that is asked for.
 
 A pull may block for as long as a node takes to upload, or for good: so the threads are daemons, and who waits for a
-reply waits until the deadline and no longer. Early replies wait in memory up to a few, the others on disk.
+reply waits until the deadline and no longer. Early replies wait in memory while they are few and small, else on disk.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import count
 from pathlib import Path
 from threading import Condition, Thread
 from time import monotonic
@@ -21,7 +22,7 @@ from fedfuse.flower import wire
 from fedfuse.types import FedfuseError
 
 THREADS = 3  # pulls at once
-IN_MEMORY = 3  # replies that wait there
+IN_MEMORY = 64 << 20  # bytes of replies that wait there
 SHORTEST, LONGEST = 0.2, 1.0  # seconds between two looks for a reply that was not there: a thirtieth of the wait so far
 PER_SECOND = 20  # looks at most, however many replies are waited for
 TRIES = 5  # pulls of one reply that may fail in another way than by having nothing
@@ -38,11 +39,12 @@ class Reply:
     problem: str | None = None
 
     def take(self) -> bytes:
-        """The blob. It is gone from disk afterwards."""
-        if isinstance(self.blob, bytes):
-            return self.blob
-        blob = self.blob.read_bytes()
-        self.blob.unlink()
+        """The blob, once: it is neither held here nor on disk afterwards."""
+        kept, self.blob = self.blob, b""
+        if isinstance(kept, bytes):
+            return kept
+        blob = kept.read_bytes()
+        kept.unlink()
         return blob
 
 
@@ -59,6 +61,7 @@ class Replies:
         self._stopped = False
         self._heard = False  # whether the SuperLink has ever answered
         self._error: Exception | None = None
+        self._names = count()  # of files
 
     def __enter__(self) -> Replies:
         for _ in range(min(THREADS, len(self._waiting))):
@@ -134,15 +137,14 @@ class Replies:
 
     def _spill(self, found: Iterable[Reply]) -> None:
         """Replies beyond the first few go to disk."""
-        held = sum(isinstance(r.blob, bytes) and bool(r.blob) for each in self._arrived.values() for r in each)
-        if held < IN_MEMORY or self._stopped:
-            return
-        self._folder.mkdir(parents=True, exist_ok=True)
+        held = sum(len(r.blob) for each in self._arrived.values() for r in each if isinstance(r.blob, bytes))
         for reply in found:
-            if isinstance(reply.blob, bytes) and reply.blob:
-                path = self._folder / f"{len(list(self._folder.iterdir()))}-{id(reply)}"
-                path.write_bytes(reply.blob)
-                reply.blob = path
+            if not isinstance(reply.blob, bytes) or held + len(reply.blob) <= IN_MEMORY or self._stopped:
+                continue
+            self._folder.mkdir(parents=True, exist_ok=True)
+            path = self._folder / str(next(self._names))
+            path.write_bytes(reply.blob)
+            reply.blob = path
 
     @staticmethod
     def _read(message: Message) -> Reply:
