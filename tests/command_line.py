@@ -48,7 +48,7 @@ class CommandLine:
             capture_output=True,
             text=True,
             timeout=ENOUGH,
-            env=_environment(env),
+            env=environment(env),
             preexec_fn=before,
         )
         return Said(done.returncode, done.stdout, done.stderr)
@@ -61,7 +61,7 @@ class CommandLine:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=_environment(env),
+            env=environment(env),
             start_new_session=True,
             preexec_fn=_as_in_a_terminal,
         )
@@ -95,7 +95,7 @@ def _command(arguments: tuple[str | Path, ...]) -> list[str]:
     return [str(Path(sys.executable).parent / "fedfuse"), *map(str, arguments)]
 
 
-def _environment(more: Mapping[str, str] | None) -> dict[str, str]:
+def environment(more: Mapping[str, str] | None) -> dict[str, str]:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, "COLUMNS": "200", **(more or {})}
 

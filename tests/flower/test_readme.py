@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,32 +14,11 @@ from urllib.request import urlopen
 import pytest
 
 from fedfuse.flower.credentials import HOST
-from fedfuse.flower.processes import COLOURS
-from tests.command_line import ROOT, CommandLine, rounds_of
+from tests.command_line import CommandLine, rounds_of
+from tests.flower.page import ASIDE, blocks, carried_out, copied, script, session
 
 pytestmark = pytest.mark.federation
-PAGE = ROOT / "examples" / "flower" / "README.md"
-SECONDS = 500  # for the whole page, which takes about 130 s of processor time
 STOPPING = 30.0  # seconds that what was told to stop has to be gone
-
-# Blocks that the shell of this test does not run, by how they begin, and why.
-ASIDE = {
-    "fedfuse flower up": "a federation of its own: test_one_command",
-    "python3 -m venv": "downloads packages; the test's own environment has them",
-    "fedfuse watch": "serves until it is stopped: it is run beside the shell, and its page is fetched",
-    "python examples/flower/cifar10/split_data.py": "needs CIFAR-10: test_cifar10 calls it with images made there",
-    'for k in 0 1 2; do node $k "capability': "trains on CIFAR-10: test_cifar10 runs the app in one process",
-}
-
-
-def blocks() -> list[str]:
-    text = PAGE.read_text(encoding="utf-8")
-    assert set(re.findall(r"^```(\w+)$", text, re.MULTILINE)) == {"sh"}, "a block that is not tested"
-    return re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-
-
-def aside(block: str) -> bool:
-    return block.startswith(tuple(ASIDE))
 
 
 def successive_ports(count: int) -> int:
@@ -75,19 +50,6 @@ class Followed:
         return self.folder / "runs" / "flower-digits"
 
 
-def session(id: int) -> list[int]:
-    """The processes that this session has left."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, _, belongs, *_ = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(belongs) == id and state != "Z":
-            found.append(int(stat.parent.name))
-    return found
-
-
 def listening(processes: list[int]) -> set[str]:
     """The addresses on which these processes take connections."""
     inodes = set()
@@ -102,51 +64,13 @@ def listening(processes: list[int]) -> set[str]:
 
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Followed]:
-    for program in ("openssl", "ssh-keygen"):
-        if shutil.which(program) is None:
-            pytest.skip(f"the page makes certificates and keys with {program}, which is not installed here")
     folder = tmp_path_factory.mktemp("page")
-    shutil.copytree(ROOT / "examples" / "flower", folder / "examples" / "flower")
-    experiment = folder / "examples" / "flower" / "digits" / "experiment.toml"
-    replaced(experiment, "rounds = 3", "rounds = 1")
+    copied(folder)
     first = successive_ports(4)
-    script = "".join(f"echo '== {number}'\n{block}" for number, block in enumerate(blocks()) if not aside(block))
-    script = script.replace("8000", str(first)).replace("9094", str(first + 1))
-    (folder / "script.sh").write_text("set -e\n" + script, encoding="utf-8")
-    environment = {
-        **os.environ,
-        "HOME": str(folder),  # so that ~/federation is here
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "COLUMNS": "200",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",  # seconds; it shortens the test alone
-    }
-    log = folder / "said.txt"
-    with log.open("wb") as out:
-        # `timeout` ends the shell and what it started even if this process is gone.
-        process = subprocess.Popen(
-            ["timeout", "-k", "10", str(SECONDS), "sh", "script.sh"],
-            cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )  # fmt: skip
-    try:
-        seen: set[str] = set()
-        while process.poll() is None:
-            seen |= listening(session(process.pid))
-            time.sleep(3)
-        said = COLOURS.sub("", log.read_text(encoding="utf-8", errors="replace"))
-        logs = "".join(f"\n--- {file.name}\n{file.read_text()[-1500:]}" for file in folder.glob("federation/*/*.log"))
-        assert process.returncode == 0, f"exit code {process.returncode}\n{said[-3000:]}{logs}"
-        yield Followed(folder, said, process.pid, seen)
-    finally:
-        for pid in session(process.pid):
-            os.kill(pid, signal.SIGKILL)
-        process.wait()
-
-
-def replaced(file: Path, old: str, new: str) -> None:
-    text = file.read_text(encoding="utf-8")
-    assert text.count(old) == 1, f"{file} has {old!r} {text.count(old)} times"
-    file.write_text(text.replace(old, new), encoding="utf-8")
+    commands = script().replace("8000", str(first)).replace("9094", str(first + 1))
+    seen: set[str] = set()
+    with carried_out(commands, folder, look=lambda id: seen.update(listening(session(id)))) as (said, id):
+        yield Followed(folder, said, id, seen)
 
 
 def soon(true: Callable[[], bool]) -> bool:

@@ -19,7 +19,7 @@ import pytest
 
 from fedfuse import events
 from fedfuse.flower import simulation
-from tests.command_line import ROOT, SMALL, CommandLine, _environment, rounds_of
+from tests.command_line import ROOT, SMALL, CommandLine, environment, rounds_of
 from tests.flower.federations import bits_of
 from tests.flower.simulated import FEDAVG, experiment
 
@@ -66,7 +66,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
     command = [*UNSHARE, sys.executable, "-m", "tests.flower.simulated", str(folder)]
     with (folder / "said").open("wb") as said:
         process = subprocess.Popen(
-            command, stdout=said, stderr=subprocess.STDOUT, cwd=ROOT, env=_environment(None), start_new_session=True
+            command, stdout=said, stderr=subprocess.STDOUT, cwd=ROOT, env=environment(None), start_new_session=True
         )
     network = own_network(process)
     try:

@@ -21,7 +21,8 @@ from flwr.serverapp import Grid
 from fedfuse.flower import wire
 from fedfuse.types import FedfuseError
 
-THREADS = 3  # pulls at once
+THREADS = 3  # pulls at once, beside those that hang
+HUNG = 15.0  # seconds after which a pull counts as hanging: its node has announced a reply, and still uploads
 IN_MEMORY = 64 << 20  # bytes of replies that wait there
 SHORTEST, LONGEST = 0.2, 1.0  # seconds between two looks for a reply that was not there: a thirtieth of the wait so far
 PER_SECOND = 20  # looks at most, however many replies are waited for
@@ -57,6 +58,8 @@ class Replies:
         self._waiting = [(self._begun + k / PER_SECOND, id) for k, id in enumerate(ids)]  # a heap
         self._tries = dict.fromkeys(ids, 0)
         self._arrived: dict[str, list[Reply]] = {}
+        self._pulls: dict[str, float] = {}  # what is being pulled, and since when
+        self._threads = 0
         self._changed = Condition()
         self._stopped = False
         self._heard = False  # whether the SuperLink has ever answered
@@ -64,8 +67,8 @@ class Replies:
         self._names = count()  # of files
 
     def __enter__(self) -> Replies:
-        for _ in range(min(THREADS, len(self._waiting))):
-            Thread(target=self._pull_all, daemon=True, name="fedfuse-pull").start()
+        with self._changed:
+            self._employ()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -81,13 +84,24 @@ class Replies:
                 left = deadline - monotonic()
                 if left <= 0:
                     break
-                self._changed.wait(left)
+                self._employ()
+                self._changed.wait(min(left, LONGEST))
             if id not in self._arrived and not self._heard and self._error is not None:
                 raise FedfuseError(
                     f"the SuperLink gives no replies: {wire.told(self._error)}; every finished round is kept: "
                     "go on with --resume once it is back"
                 ) from self._error
             return self._arrived.pop(id, [])
+
+    def _employ(self) -> None:
+        """Threads for what is waited for, up to a few that do not hang: who uploads without end holds up no others."""
+        for _ in range(min(THREADS, len(self._waiting)) - self._at_hand()):
+            self._threads += 1
+            Thread(target=self._pull_all, daemon=True, name="fedfuse-pull").start()
+
+    def _at_hand(self) -> int:
+        now = monotonic()
+        return self._threads - sum(now - since > HUNG for since in self._pulls.values())
 
     def _pull_all(self) -> None:
         while (id := self._next()) is not None:
@@ -99,17 +113,21 @@ class Replies:
             self._note(id, found)
 
     def _next(self) -> str | None:
-        """What to look for next, once it is time; nothing if all that is left is in other threads' hands."""
+        """What to look for next, once it is time; nothing if this thread is not needed any more."""
         with self._changed:
-            while self._waiting and not self._stopped:
+            while self._waiting and not self._stopped and self._at_hand() <= THREADS:
                 early = self._waiting[0][0] - monotonic()
                 if early <= 0:
-                    return heappop(self._waiting)[1]
+                    _, id = heappop(self._waiting)
+                    self._pulls[id] = monotonic()
+                    return id
                 self._changed.wait(early)
+            self._threads -= 1
             return None
 
     def _note(self, id: str, found: list[Reply]) -> None:
         with self._changed:
+            del self._pulls[id]
             self._heard = True
             if found:
                 self._spill(found)
@@ -120,6 +138,7 @@ class Replies:
 
     def _failed(self, id: str, error: Exception) -> None:
         with self._changed:
+            del self._pulls[id]
             self._error = error
             self._tries[id] += 1
             if self._tries[id] >= TRIES:

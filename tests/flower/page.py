@@ -1,0 +1,113 @@
+"""The commands of examples/flower/README.md, and a shell that carries them out."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fedfuse.flower.processes import COLOURS
+from tests.command_line import ROOT
+
+PAGE = ROOT / "examples" / "flower" / "README.md"
+SECONDS = 500  # for the whole page, which takes about 130 s of processor time
+
+# Blocks that the shell of this test does not run, by how they begin, and why.
+ASIDE = {
+    "fedfuse flower up": "a federation of its own: test_one_command",
+    "python3 -m venv": "downloads packages; the test's own environment has them",
+    "fedfuse watch": "serves until it is stopped: it is run beside the shell, and its page is fetched",
+    "python examples/flower/cifar10/split_data.py": "needs CIFAR-10: test_cifar10 calls it with images made there",
+    'for k in 0 1 2; do node $k "capability': "trains on CIFAR-10: test_cifar10 runs the app in one process",
+}
+
+
+def blocks() -> list[str]:
+    text = PAGE.read_text(encoding="utf-8")
+    assert set(re.findall(r"^```(\w+)$", text, re.MULTILINE)) == {"sh"}, "a block that is not tested"
+    return re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def aside(block: str) -> bool:
+    return block.startswith(tuple(ASIDE))
+
+
+def copied(folder: Path) -> Path:
+    """The examples, in a place where they may be changed; the experiment on digits is of one round there."""
+    for program in ("openssl", "ssh-keygen"):
+        if shutil.which(program) is None:
+            pytest.skip(f"the page makes certificates and keys with {program}, which is not installed here")
+    shutil.copytree(ROOT / "examples" / "flower", folder / "examples" / "flower")
+    experiment = folder / "examples" / "flower" / "digits" / "experiment.toml"
+    experiment.write_text(replaced(experiment.read_text(encoding="utf-8"), "rounds = 3", "rounds = 1"))
+    return experiment
+
+
+def replaced(text: str, old: str, new: str, times: int = 1) -> str:
+    assert text.count(old) == times, f"{old!r} is there {text.count(old)} times"
+    return text.replace(old, new)
+
+
+def script() -> str:
+    """All of the page but what is run aside, in its order."""
+    return "".join(f"echo '== {number}'\n{block}" for number, block in enumerate(blocks()) if not aside(block))
+
+
+@contextmanager
+def carried_out(
+    commands: str, folder: Path, within: Sequence[str] = (), look: Callable[[int], None] = lambda session: None
+) -> Iterator[tuple[str, int]]:
+    """What the commands said, and the session that they ran in; in the end nothing of it is left.
+
+    The shell runs inside the program `within`. `look` is called with the session every few seconds.
+    """
+    (folder / "script.sh").write_text("set -e\n" + commands, encoding="utf-8")
+    environment = {
+        **os.environ,
+        "HOME": str(folder),  # so that ~/federation is here
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "COLUMNS": "200",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",  # seconds; it shortens the test alone
+    }
+    log = folder / "said.txt"
+    with log.open("wb") as out:
+        # `timeout` ends the shell and what it started even if this process is gone.
+        process = subprocess.Popen(
+            ["timeout", "-k", "10", str(SECONDS), *within, "sh", "script.sh"],
+            cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        while process.poll() is None:
+            look(process.pid)
+            time.sleep(3)
+        said = COLOURS.sub("", log.read_text(encoding="utf-8", errors="replace"))
+        logs = "".join(f"\n--- {file}\n{file.read_text()[-1500:]}" for file in folder.glob("federation/*/*.log"))
+        assert process.returncode == 0, f"exit code {process.returncode}\n{said[-3000:]}{logs}"
+        yield said, process.pid
+    finally:
+        for pid in session(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+
+def session(id: int) -> list[int]:
+    """The processes that this session has left."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, belongs, *_ = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(belongs) == id and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
