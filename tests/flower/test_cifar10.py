@@ -35,7 +35,7 @@ SMALL = {
     "run.rounds": 2,
     "run.workers": 1,
 }
-ARCHS = ["convnet", "cnn", "resnet8:gn"]
+ARCHS = ["lenet", "convnet", "resnet8:gn"]
 
 
 @pytest.fixture
