@@ -131,3 +131,4 @@ def test_one_command(cli: CommandLine, tmp_path: Path) -> None:
     assert said.code == 0, said.text
     (record,) = rounds_of(tmp_path / "run")
     assert record["rejected"] == {}
+    assert (tmp_path / "run" / "report.html").stat().st_size > 10_000

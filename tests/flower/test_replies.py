@@ -71,6 +71,23 @@ def test_a_reply_that_is_not_there_is_looked_for_again_but_not_all_the_time(tmp_
     assert 4 <= link.looks["late"] <= 2.0 / replies.SHORTEST + 1
 
 
+def test_replies_that_are_too_much_for_memory_wait_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is never too much, however large: it would only be read back at once."""
+    monkeypatch.setattr(replies, "IN_MEMORY", 10)
+    monkeypatch.setattr(Replies, "_read", staticmethod(lambda id: Reply(1, id, blob=id.encode() * 20)))
+    ids = ["a", "b", "c"]
+    with Replies(Link(dict.fromkeys(ids, 1)), ids, tmp_path / "waiting") as made:
+        while len(made._arrived) < 3:
+            time.sleep(0.02)
+        assert len(list((tmp_path / "waiting").iterdir())) == 2
+        for id in ids:
+            (reply,) = made.take(id, time.monotonic() + 5)
+            assert reply.take() == id.encode() * 20
+            assert reply.take() == b""
+        assert not list((tmp_path / "waiting").iterdir())
+    assert not (tmp_path / "waiting").exists()
+
+
 def test_many_nodes_do_not_make_more_looks_a_second(tmp_path: Path) -> None:
     ids = [f"m{k}" for k in range(200)]
     link = Link(dict.fromkeys(ids, 10**6))

@@ -155,10 +155,13 @@ class Replies:
         heappush(self._waiting, (now + max(pause, len(self._waiting) / PER_SECOND), id))
 
     def _spill(self, found: Iterable[Reply]) -> None:
-        """Replies beyond the first few go to disk."""
+        """Replies that are too much beside those in memory go to disk; a single one does not."""
         held = sum(len(r.blob) for each in self._arrived.values() for r in each if isinstance(r.blob, bytes))
         for reply in found:
-            if not isinstance(reply.blob, bytes) or held + len(reply.blob) <= IN_MEMORY or self._stopped:
+            if not isinstance(reply.blob, bytes) or self._stopped:
+                continue
+            if not held or held + len(reply.blob) <= IN_MEMORY:
+                held += len(reply.blob)
                 continue
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._folder / str(next(self._names))
