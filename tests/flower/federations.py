@@ -1,4 +1,4 @@
-"""A small experiment on a Grid in this process."""
+"""Small experiments, and one of them on a Grid in this process."""
 
 from __future__ import annotations
 
@@ -24,6 +24,21 @@ NODES: dict[int, dict[str, int | float | str]] = {
     40: {"partition-id": 1},
 }
 NODE_OF = {0: 30, 1: 40, 2: 50}
+
+# Images like CIFAR's, made here; little work of each kind. All else of the app stays as its file has it.
+LIKE_CIFAR = {
+    "data.source": "synthetic",
+    "data.examples": 240,
+    "data.shape": [3, 32, 32],
+    "data.classes": 10,
+    "data.pool.size": 32,
+    "local.steps": 2,
+    "local.batch_size": 8,
+    "algorithm.steps": 2,
+    "algorithm.batch_size": 8,
+    "run.rounds": 2,
+    "run.workers": 1,
+}
 
 
 def experiment(name: str = "fedavg", **settings: object) -> fedfuse.Experiment:

@@ -17,24 +17,10 @@ from fedfuse.flower import Deployment, client_app
 from fedfuse.flower.server import serve
 from fedfuse.types import FedfuseError
 from tests.command_line import ROOT, rounds_of
-from tests.flower.federations import bits_of
+from tests.flower.federations import LIKE_CIFAR, bits_of
 from tests.flower.grid import LocalGrid
 
 APP = ROOT / "examples" / "flower" / "cifar10"
-# Images like CIFAR's, made here; little work of each kind. All that makes the app stays as the file has it.
-SMALL = {
-    "data.source": "synthetic",
-    "data.examples": 240,
-    "data.shape": [3, 32, 32],
-    "data.classes": 10,
-    "data.pool.size": 32,
-    "local.steps": 2,
-    "local.batch_size": 8,
-    "algorithm.steps": 2,
-    "algorithm.batch_size": 8,
-    "run.rounds": 2,
-    "run.workers": 1,
-}
 ARCHS = ["lenet", "convnet", "resnet8:gn"]
 
 
@@ -57,7 +43,7 @@ def own(modules: tuple[ModuleType, ModuleType]) -> ModuleType:
 
 @pytest.fixture
 def small() -> fedfuse.Experiment:
-    return fedfuse.load(APP / "experiment.toml", SMALL)
+    return fedfuse.load(APP / "experiment.toml", LIKE_CIFAR)
 
 
 def test_flower_takes_the_app() -> None:

@@ -14,7 +14,7 @@ import fedfuse
 from tests.command_line import rounds_of
 from tests.flower.federations import bits_of
 from tests.flower.machines import OWN, WHY_NOT, joined, possible
-from tests.flower.page import carried_out, copied, replaced, script
+from tests.flower.page import carried_out, copied, on_digits, replaced
 
 pytestmark = pytest.mark.federation
 
@@ -58,7 +58,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, s
         pytest.skip(WHY_NOT)
     folder = tmp_path_factory.mktemp("machines")
     copied(folder)
-    with carried_out(on_several_machines(script()), folder, OWN) as (said, _):
+    with carried_out(on_several_machines(on_digits()), folder, OWN) as (said, _):
         yield folder, said
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -15,7 +16,7 @@ import pytest
 
 from fedfuse.flower.credentials import HOST
 from tests.command_line import CommandLine, rounds_of
-from tests.flower.page import ASIDE, blocks, carried_out, copied, script, session
+from tests.flower.page import ASIDE, block, blocks, carried_out, copied, on_digits, on_images, session
 
 pytestmark = pytest.mark.federation
 STOPPING = 30.0  # seconds that what was told to stop has to be gone
@@ -67,7 +68,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Followed]:
     folder = tmp_path_factory.mktemp("page")
     copied(folder)
     first = successive_ports(4)
-    commands = script().replace("8000", str(first)).replace("9094", str(first + 1))
+    commands = (on_digits() + on_images()).replace("8000", str(first)).replace("9094", str(first + 1))
     seen: set[str] = set()
     with carried_out(commands, folder, look=lambda id: seen.update(listening(session(id)))) as (said, id):
         yield Followed(folder, said, id, seen)
@@ -80,10 +81,10 @@ def soon(true: Callable[[], bool]) -> bool:
     return true()
 
 
-def test_the_page_says_what_is_run_beside() -> None:
-    for beginning, why in ASIDE.items():
-        assert sum(block.startswith(beginning) for block in blocks()) == 1, beginning
-        assert why
+def test_every_block_is_run_or_said_not_to_be() -> None:
+    run = on_digits() + on_images()
+    for each in blocks():
+        assert (each in run) != each.startswith(tuple(ASIDE)), each
 
 
 def test_the_stop_leaves_nothing_running(followed: Followed) -> None:
@@ -105,6 +106,15 @@ def test_the_run_directory_has_every_round(followed: Followed) -> None:
     assert (followed.run / "report.html").stat().st_size > 10_000
 
 
+def test_nodes_bring_their_data_to_three_architectures(followed: Followed) -> None:
+    run = followed.folder / "runs" / "flower-cifar10"
+    records = rounds_of(run)
+    assert [(len(record["cohort"]), record["rejected"]) for record in records] == [(3, {}), (3, {})]
+    declared = json.loads((run / "flower.json").read_text())["capabilities"]
+    assert declared == {"0": 0.0, "1": 1.0, "2": 2.0}
+    assert len(list((run / "models").glob("*.safetensors"))) == 4  # the clients' three and the server's
+
+
 def test_what_is_secret_is_its_owners_alone(followed: Followed) -> None:
     files = [file for file in (followed.folder / "federation").rglob("*") if file.is_file()]
     assert {file.stat().st_mode & 0o077 for file in files} == {0}
@@ -115,8 +125,7 @@ def test_what_is_secret_is_its_owners_alone(followed: Followed) -> None:
 
 def test_watch(followed: Followed, cli: CommandLine) -> None:
     """As the page says it, but for the browser."""
-    (block,) = (block for block in blocks() if block.startswith("fedfuse watch"))
-    _, *arguments = block.split()
+    _, *arguments = block("fedfuse watch").split()
     with cli.started(*arguments[:-1], followed.folder / arguments[-1], "--no-open") as process:
         assert process.stdout is not None
         address = next(found[0] for line in process.stdout if (found := re.search(r"http://127\.0\.0\.1:\d+\S*", line)))
@@ -125,8 +134,7 @@ def test_watch(followed: Followed, cli: CommandLine) -> None:
 
 
 def test_one_command(cli: CommandLine, tmp_path: Path) -> None:
-    (block,) = (block for block in blocks() if block.startswith("fedfuse flower up"))
-    _, *arguments = block.replace("--rounds 3", "--rounds 1").split()
+    _, *arguments = block("fedfuse flower up").replace("--rounds 3", "--rounds 1").split()
     said = cli(*arguments, "--out", tmp_path / "run")
     assert said.code == 0, said.text
     (record,) = rounds_of(tmp_path / "run")
