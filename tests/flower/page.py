@@ -45,7 +45,7 @@ def block(beginning: str) -> str:
     return found
 
 
-def copied(folder: Path) -> Path:
+def copied(folder: Path) -> None:
     """The examples, in a place where they may be changed: one round on digits, and on images like CIFAR's two."""
     for program in ("openssl", "ssh-keygen"):
         if shutil.which(program) is None:
@@ -55,7 +55,6 @@ def copied(folder: Path) -> Path:
     experiment.write_text(replaced(experiment.read_text(encoding="utf-8"), "rounds = 3", "rounds = 1"))
     images = folder / "examples" / "flower" / "cifar10" / "experiment.toml"
     images.write_text(fedfuse.load(images, LIKE_CIFAR).toml())
-    return experiment
 
 
 def replaced(text: str, old: str, new: str, times: int = 1) -> str:
