@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam, as everywhere in the papers
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam: the defaults of its authors and of PyTorch
 
 
 class Optimizer(ABC):
