@@ -1,7 +1,7 @@
 """Cut CIFAR-10 into a file for each node, as experiment.toml spreads it: to try the app without data of your own.
 
 `python split_data.py FOLDER` writes FOLDER/node-0.npz, node-1.npz, ... The test images and the pool are in none of
-them, so the run is the one that `fedfuse run experiment.toml` simulates, if nodes declare no capability: that simulation
+them, so the run is the one that `fedfuse run experiment.toml` simulates, if nodes declare no capability: a simulation
 deals the architectures by the seed.
 """
 
