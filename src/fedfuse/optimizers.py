@@ -1,6 +1,6 @@
 """SGD and Adam by PyTorch's own functions, without the class around them.
 
-The class imports PyTorch's compiler when it is made: two seconds and 100 MB in every process, be it that of a worker,
+The class imports PyTorch's compiler when it is made: two seconds and 70 MB in every process, be it that of a worker,
 of a server, or the one that a Flower node starts for each message. Nothing here is compiled; the bits are the same.
 """
 

@@ -9,9 +9,7 @@ from torch import Tensor
 
 from fedfuse.types import FedfuseError, Snapshot, Tensors
 
-PIECE = (
-    1 << 16
-)  # numbers: 512 KiB in double precision. Larger ones are fetched from the system each time, 9 times slower
+PIECE = 1 << 16  # numbers: 512 KiB in double precision. Memory for larger ones comes from the system anew each time
 
 
 def map_trees(function: Callable[..., Tensor], first: Tensors, *others: Tensors) -> dict[str, Tensor]:
