@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedfuse import checkpoint
-from fedfuse.checkpoint import Checkpoint, latest, save, write_whole
-from fedfuse.record import RoundRecord
+from fedfuse.records import checkpoint
+from fedfuse.records.checkpoint import Checkpoint, latest, save, write_whole
+from fedfuse.records.record import RoundRecord
 from fedfuse.testing import bits
 from fedfuse.types import FedfuseError, ServerState
 from tests.doubles import snapshot

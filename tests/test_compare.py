@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import fedfuse
-from fedfuse.compare import compare, variants
-from fedfuse.display import Silent
-from fedfuse.experiment import algorithm_settings
+from fedfuse.config.experiment import algorithm_settings
+from fedfuse.runs.compare import compare, variants
+from fedfuse.terminal.progress import Silent
 from fedfuse.types import FedfuseError
 
 SMALL = {

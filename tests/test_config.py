@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import fedfuse
-from fedfuse.config import ConfigError
-from fedfuse.experiment import Experiment, builtin, load, overridden
-from fedfuse.named import did_you_mean, resolve
+from fedfuse.config.experiment import Experiment, builtin, load, overridden
+from fedfuse.config.sections import ConfigError
+from fedfuse.signature import did_you_mean, resolve
 from fedfuse.types import FedfuseError
 
 SOUND = """

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import fedfuse
-from fedfuse import events
-from fedfuse.experiment import Experiment
-from fedfuse.observe import Guarded
-from fedfuse.record import RoundRecord
+from fedfuse.config.experiment import Experiment
+from fedfuse.records import events
+from fedfuse.records.observer import Guarded
+from fedfuse.records.record import RoundRecord
 
 SMALL = Path(__file__).parent / "small.toml"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fedfuse import record
-from fedfuse.record import RoundRecord
+from fedfuse.records import record
+from fedfuse.records.record import RoundRecord
 from fedfuse.types import FedfuseError
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import fedfuse
-from fedfuse.search_space import (
+from fedfuse.sweeps.space import (
     Choice,
     Range,
     Space,

@@ -15,13 +15,15 @@ import optuna
 import pytest
 
 import fedfuse
-from fedfuse import record, sweep_results, sweep_study
-from fedfuse.display import Display, Silent
-from fedfuse.experiment import Experiment
-from fedfuse.observe import Observer
-from fedfuse.run import Run
-from fedfuse.search_space import Choice, Range, Space
-from fedfuse.sweep import Median, sweep
+from fedfuse.config.experiment import Experiment
+from fedfuse.records import record
+from fedfuse.records.observer import Observer
+from fedfuse.runs.run import Run
+from fedfuse.sweeps import results
+from fedfuse.sweeps import study as optuna_study
+from fedfuse.sweeps.search import Median, sweep
+from fedfuse.sweeps.space import Choice, Range, Space
+from fedfuse.terminal.progress import Display, Silent
 from fedfuse.types import FedfuseError
 from tests.command_line import ENOUGH, CommandLine, rounds_of
 
@@ -133,7 +135,7 @@ def test_the_file_of_trials_says_everything(
 ) -> None:
     scripted(bowl)
     found = sweep(experiment, SPACE, trials=6, out=tmp_path)
-    assert sweep_results.read(tmp_path) == found
+    assert results.read(tmp_path) == found
     facts = json.loads((tmp_path / "trials.json").read_text())
     assert facts["best"] == found.best.number
     assert facts["space"]["local.optimizer"] == {"values": ["sgd", "adam"]}
@@ -143,14 +145,14 @@ def test_the_file_of_trials_says_everything(
 
 def test_importances_find_what_matters_also_on_a_log_scale() -> None:
     space: Space = {"a": Range(1e-4, 1.0, log=True), "b": Range(0.0, 1.0), "c": Choice(("x", [1]))}
-    study = optuna.create_study(direction="maximize", sampler=sweep_study.Keyed(0))
-    with sweep_study.quiet():
+    study = optuna.create_study(direction="maximize", sampler=optuna_study.Keyed(0))
+    with optuna_study.quiet():
         for _ in range(12):
             trial = study.ask()
-            study.tell(trial, float(sweep_study.proposed(trial, space)["a"] < 1e-2))
-        shares = sweep_study.importances(study, space, seed=0)
+            study.tell(trial, float(optuna_study.proposed(trial, space)["a"] < 1e-2))
+        shares = optuna_study.importances(study, space, seed=0)
     assert shares["a"] > 0.7
-    assert shares == sweep_study.importances(study, space, seed=0)
+    assert shares == optuna_study.importances(study, space, seed=0)
 
 
 # Stopped and gone on with.
@@ -177,13 +179,13 @@ def test_a_proposal_that_was_cut_short_is_completed_to_the_same(tmp_path: Path) 
     space: Space = {"a": Range(0.0, 1.0), "b": Range(0.0, 1.0)}
     proposals = []
     for cut in (False, True):
-        with sweep_study.opened(tmp_path / f"{cut}.db", seed=3, pruner=None) as study:
+        with optuna_study.opened(tmp_path / f"{cut}.db", seed=3, pruner=None) as study:
             for number in range(12):
-                trial = sweep_study.next_trial(study)
+                trial = optuna_study.next_trial(study)
                 if cut and number in (1, 11):  # by chance, and by TPE
                     trial.suggest_float("a", 0.0, 1.0)
-                    trial = sweep_study.next_trial(study)
-                study.tell(trial, sweep_study.proposed(trial, space)["a"])
+                    trial = optuna_study.next_trial(study)
+                study.tell(trial, optuna_study.proposed(trial, space)["a"])
             proposals.append([trial.params for trial in study.trials])
     assert proposals[0] == proposals[1]
 
@@ -218,7 +220,7 @@ def test_killed_in_mid_trial_it_ends_as_if_it_had_not_been(cli: CommandLine, tmp
     assert outcomes(killed) == outcomes(tmp_path / "whole")
     for trial in outcomes(killed):
         assert rounds_of(killed / trial["path"]) == rounds_of(tmp_path / "whole" / trial["path"])
-    best = sweep_results.read(killed).best
+    best = results.read(killed).best
     again = f"fedfuse run {SMALL} --set local.lr={best.parameters['local.lr']!r}"
     assert again in said.out
     assert "not used to choose" in said.out
@@ -310,7 +312,7 @@ def test_without_optuna_it_says_what_to_install(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    for module in ("fedfuse.sweep", "fedfuse.sweep_study"):
+    for module in ("fedfuse.sweeps.search", "fedfuse.sweeps.study"):
         monkeypatch.delitem(sys.modules, module)
     done = cli.here("sweep", SMALL, "--param", "local.lr=0.1..1", "--out", tmp_path)
     assert done.code == 2

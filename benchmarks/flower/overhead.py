@@ -32,10 +32,10 @@ import tomli_w
 import torch
 
 import fedfuse
-from fedfuse.display import Silent
 from fedfuse.flower import Deployment
-from fedfuse.flower.loopback import CONNECTION, LINK, Loopback, loopback
-from fedfuse.flower.up import submit
+from fedfuse.flower.loopback.federation import CONNECTION, LINK, Loopback, loopback
+from fedfuse.flower.loopback.up import submit
+from fedfuse.terminal.progress import Silent
 from fedfuse.types import FedfuseError
 
 EXAMPLES, FEATURES, CLASSES = 64, 64, 10  # of each client

@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 import fedfuse
-from fedfuse.compare import compare
-from fedfuse.display import Lines
-from fedfuse.summary import Row
+from fedfuse.records.statistics import Row
+from fedfuse.runs.compare import compare
+from fedfuse.terminal.progress import Lines
 
 
 def experiment(alpha: float, given: argparse.Namespace) -> fedfuse.Experiment:

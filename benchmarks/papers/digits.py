@@ -16,10 +16,10 @@ from drawing import curves
 from rich.console import Console
 
 import fedfuse
-from fedfuse import tables
-from fedfuse.compare import compare
-from fedfuse.display import Lines
-from fedfuse.summary import Row
+from fedfuse.records.statistics import Row
+from fedfuse.runs.compare import compare
+from fedfuse.terminal import tables
+from fedfuse.terminal.progress import Lines
 
 # The pool has 259 examples, 2 batches an epoch: FedBE's 20 epochs would end before SWA collects its first model.
 # Its schedule keeps the paper's shape (collecting after a sixth of the steps) over 300 steps; a flipped digit is none.

@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 import fedfuse
-from fedfuse.compare import compare
-from fedfuse.display import Lines
-from fedfuse.summary import Row
+from fedfuse.records.statistics import Row
+from fedfuse.runs.compare import compare
+from fedfuse.terminal.progress import Lines
 
 LARGE = "vgg9:gn:16-32-64-64-128-128-256-256"
 SMALL = '{"cnn" = 1, "resnet8:gn" = 1}'

@@ -35,7 +35,7 @@ import fedfuse
 from fedfuse import tree
 from fedfuse.context import Context
 from fedfuse.fusion import AdamCosine, Distilled, MeanLogits
-from fedfuse.fusion.lecture import Lecture, SoftLabels
+from fedfuse.fusion.labelling import Lecture, SoftLabels
 from fedfuse.fusion.table import reachable
 from fedfuse.types import ServerState, Snapshot, Update
 

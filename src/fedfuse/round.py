@@ -13,7 +13,7 @@ from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
 from fedfuse.engines import Engine
 from fedfuse.evaluate import evaluate, examine
-from fedfuse.record import Clock, RoundRecord
+from fedfuse.records.record import Clock, RoundRecord
 from fedfuse.types import Failure, ServerState, Task, Update
 from fedfuse.vet import QuorumNotMet, Vetted, Vetting
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from fedfuse.data.examples import Examples
 from fedfuse.evaluate import BINS, Confidence, evaluate, examine
-from fedfuse.fusion.probe import quality
+from fedfuse.fusion.diagnostics import quality
 
 
 def test_bins_by_hand() -> None:

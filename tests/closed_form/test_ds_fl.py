@@ -13,11 +13,11 @@ from torch import Tensor
 
 from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms import ds_fl
+from fedfuse.algorithms.ds_fl.server import GLOBAL, PREDICTED, PublicRows
 from fedfuse.context import Context, FreshPool
 from fedfuse.engines import InProcess
-from fedfuse.fusion.outputs_only import GLOBAL, PREDICTED, PublicRows
 from fedfuse.local.own_model import OWN
-from fedfuse.record import RoundRecord
+from fedfuse.records.record import RoundRecord
 from fedfuse.round import run_round
 from fedfuse.testing import all_bits
 from fedfuse.types import Failure, FedfuseError, Groups, ServerState, Task, Update

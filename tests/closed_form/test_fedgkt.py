@@ -16,10 +16,10 @@ from torch import Tensor
 import fedfuse
 from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms import fedgkt
+from fedfuse.algorithms.fedgkt.client import EXAMPLES, EXTRACTOR, SERVER, TaughtLoss
 from fedfuse.context import Context
 from fedfuse.engines import InProcess
 from fedfuse.local.own_model import OWN
-from fedfuse.local.taught import EXAMPLES, EXTRACTOR, SERVER, TaughtLoss
 from fedfuse.models.split import Split
 from fedfuse.round import run_round
 from fedfuse.testing import all_bits, answers, check_algorithm, small_context

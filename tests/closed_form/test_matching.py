@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedfuse.fusion.matching import Matching, by_class, neurons
+from fedfuse.algorithms.fedma.matching import Matching, by_class, neurons
 from fedfuse.models.chain import spread
 from fedfuse.types import FedfuseError
 

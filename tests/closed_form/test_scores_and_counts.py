@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from fedfuse import record, tree
+from fedfuse import tree
 from fedfuse.data.examples import Examples
 from fedfuse.evaluate import evaluate
-from fedfuse.record import Clock, RoundRecord
-from fedfuse.run import Run
-from fedfuse.summary import Row, spread
+from fedfuse.records import record
+from fedfuse.records.record import Clock, RoundRecord
+from fedfuse.records.statistics import Row, spread
+from fedfuse.runs.run import Run
 
 
 def test_accuracy_and_loss_of_three_answers_by_hand() -> None:

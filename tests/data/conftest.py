@@ -7,7 +7,7 @@ import pytest
 from small_data import labelled
 
 from fedfuse.data.examples import Examples
-from fedfuse.data.shelf import Shelf
+from fedfuse.data.sources.location import Shelf
 
 
 @pytest.fixture(autouse=True)

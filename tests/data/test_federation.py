@@ -10,8 +10,8 @@ from fedfuse.data.federation import Federation, federate
 from fedfuse.data.holdout import amount, stratified
 from fedfuse.data.partition import dirichlet, iid, step
 from fedfuse.data.pool import noise, split
-from fedfuse.data.shelf import Shelf
 from fedfuse.data.sources import load
+from fedfuse.data.sources.location import Shelf
 from fedfuse.types import FedfuseError
 
 

@@ -14,16 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from fedfuse import rng
+from fedfuse.config.experiment import Experiment
 from fedfuse.context import Context
-from fedfuse.data.generator import Frozen, frozen, generated
+from fedfuse.data.generators import Generator, load_generator, save_generator
+from fedfuse.data.generators.net import Flow
+from fedfuse.data.generators.sampling import Frozen, frozen, generated
+from fedfuse.data.generators.training import Trainer
 from fedfuse.data.pool import POOLS
-from fedfuse.data.shelf import Shelf
-from fedfuse.data.source import Source
 from fedfuse.data.sources import load
-from fedfuse.experiment import Experiment
-from fedfuse.generators import Generator, load_generator, save_generator
-from fedfuse.generators.net import Flow
-from fedfuse.generators.train import Trainer
+from fedfuse.data.sources.location import Shelf
+from fedfuse.data.sources.source import Source
 from fedfuse.types import FedfuseError
 from tests.command_line import CommandLine
 

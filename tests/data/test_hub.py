@@ -11,9 +11,8 @@ import pytest
 from PIL import Image
 from small_data import pictures, write_parquet
 
-from fedfuse.data import decode, hub
-from fedfuse.data.shelf import Shelf
-from fedfuse.data.sources import load
+from fedfuse.data.sources import decode, hub, load
+from fedfuse.data.sources.location import Shelf
 from fedfuse.types import FedfuseError
 
 

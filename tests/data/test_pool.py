@@ -4,9 +4,9 @@ from small_data import pictures, write_parquet
 
 from fedfuse import rng
 from fedfuse.data.pool import POOLS, fit
-from fedfuse.data.shelf import Shelf
-from fedfuse.data.source import Source
 from fedfuse.data.sources import load
+from fedfuse.data.sources.location import Shelf
+from fedfuse.data.sources.source import Source
 from fedfuse.types import FedfuseError
 
 

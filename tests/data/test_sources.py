@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedfuse.data import sources_named
-from fedfuse.data.shelf import Shelf
-from fedfuse.data.source import Source
-from fedfuse.data.sources import SOURCES, from_shelf, load
+from fedfuse.data.sources import SOURCES, from_shelf, load, named
+from fedfuse.data.sources.location import Shelf
+from fedfuse.data.sources.source import Source
 from fedfuse.types import FedfuseError
 
 
@@ -92,7 +91,7 @@ def write_fashion(folder: Path, zipped: bool) -> np.ndarray:
 
 @pytest.mark.parametrize("zipped", [True, False])
 def test_fashion_mnist_from_debian(zipped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources_named, "DEBIAN", tmp_path / "debian")
+    monkeypatch.setattr(named, "DEBIAN", tmp_path / "debian")
     images = write_fashion(tmp_path / "debian" / "fashion-mnist", zipped)
     for _ in range(2):  # read, then from the cache
         data = load("fashion-mnist")
@@ -102,7 +101,7 @@ def test_fashion_mnist_from_debian(zipped: bool, tmp_path: Path, monkeypatch: py
 
 
 def test_a_data_folder_comes_before_debian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources_named, "DEBIAN", tmp_path / "debian")
+    monkeypatch.setattr(named, "DEBIAN", tmp_path / "debian")
     write_fashion(tmp_path / "mine" / "fashion_mnist", True)
     monkeypatch.setenv("FEDFUSE_DATA", str(tmp_path / "mine"))
     assert len(load("fashion-mnist").train) == 30
@@ -119,7 +118,7 @@ def test_an_idx_file_cut_short(tmp_path: Path) -> None:
 def test_what_is_not_found_says_where_it_was_looked_for_and_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources_named, "DEBIAN", tmp_path / "debian")
+    monkeypatch.setattr(named, "DEBIAN", tmp_path / "debian")
     with pytest.raises(FedfuseError) as caught:
         load("fashion-mnist", data_dir=tmp_path / "data")
     said = str(caught.value)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import fedfuse
-from fedfuse import named
+from fedfuse import signature
 from fedfuse.algorithms import ALGORITHMS
-from fedfuse.compare import variants
 from fedfuse.fusion import Distilled
+from fedfuse.runs.compare import variants
 from tests.docs.pages import ROOT, commands
 from tests.docs.test_docs import one_line, stated
 
@@ -49,7 +49,7 @@ def test_page_has_all_parts_in_order(name: str) -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_settings_are_those_of_the_signature(name: str) -> None:
     rows = table(sections(name)["Settings"])
-    in_code = {p.name: stated(p.default) for p in named.settings_of(ALGORITHMS[name])}
+    in_code = {p.name: stated(p.default) for p in signature.settings_of(ALGORITHMS[name])}
     assert {setting.strip("`"): default for setting, default, _ in rows} == in_code
     assert all(meaning for *_, meaning in rows)
 
@@ -57,7 +57,7 @@ def test_settings_are_those_of_the_signature(name: str) -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_values_beside_the_papers_are_the_defaults(name: str) -> None:
     """The first `setting = value` of a cell is our default; what follows an "or" or a semicolon is another choice."""
-    defaults = {p.name: p.default for p in named.settings_of(ALGORITHMS[name])}
+    defaults = {p.name: p.default for p in signature.settings_of(ALGORITHMS[name])}
     for row in table(sections(name)["The paper's words"]):
         said = re.split(r"; |, or | or ", row[2])[0]
         for setting, value in re.findall(r"`(\w+) = ([^`]*)`", said):

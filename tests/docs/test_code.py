@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import fedfuse
-from fedfuse import experiment as experiments
-from fedfuse.experiment import Experiment
-from fedfuse.run import Run, perform
+from fedfuse.config import experiment as experiments
+from fedfuse.config.experiment import Experiment
+from fedfuse.runs.run import Run, perform
 from tests.command_line import CommandLine
 from tests.docs.pages import PAGES, ROOT, all_blocks, blocks, commands_in, files, page_name
 from tests.examples import test_examples

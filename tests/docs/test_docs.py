@@ -16,9 +16,10 @@ import typer
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from fedfuse import cli, named
+from fedfuse import cli, signature
 from fedfuse.algorithms import ALGORITHMS
-from fedfuse.config import (
+from fedfuse.config.experiment import Experiment, builtin
+from fedfuse.config.sections import (
     AlgorithmSection,
     DataSection,
     ModelsSection,
@@ -26,11 +27,10 @@ from fedfuse.config import (
     PoolSection,
     RunSection,
 )
-from fedfuse.data.hub import hub
 from fedfuse.data.partition import SCHEMES
 from fedfuse.data.pool import POOLS
 from fedfuse.data.sources import SOURCES
-from fedfuse.experiment import Experiment, builtin
+from fedfuse.data.sources.hub import hub
 from fedfuse.local_settings import LocalSettings
 from tests.docs.pages import PAGES, ROOT, blocks, commands, files, page_name
 
@@ -170,7 +170,7 @@ def in_signature(function: Callable[..., Any]) -> str:
             return f"`{p.name}` (required)"
         return f"`{p.name}`" if p.default is None else f"`{p.name} = {one_line(p.default)}`"
 
-    return ", ".join(one(p) for p in named.settings_of(function)) or "none"
+    return ", ".join(one(p) for p in signature.settings_of(function)) or "none"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from flwr.supercore import constant as core
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 
 from fedfuse.flower import Deployment, engine, memory
-from fedfuse.flower.credentials import Credentials
+from fedfuse.flower.loopback.credentials import Credentials
 from tests.docs.pages import ROOT, blocks
 
 PAGE = ROOT / "docs/guides/flower-operations.md"

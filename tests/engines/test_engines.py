@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from fedfuse.algorithm import Algorithm
+from fedfuse.config.experiment import Experiment
 from fedfuse.context import Context
 from fedfuse.engines import Engine, InProcess, Workers
 from fedfuse.engines.engine import attempt
-from fedfuse.experiment import Experiment
 from fedfuse.testing import bits
 from fedfuse.types import Failure, FedfuseError, ServerState, Task, Update
 from tests.doubles import DROPPING, failing, initial

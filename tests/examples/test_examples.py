@@ -14,10 +14,10 @@ import fedfuse
 from examples.own_algorithm import middle
 from fedfuse import models
 from fedfuse.algorithms import ALGORITHMS
-from fedfuse.compare import variants
 from fedfuse.data.sources import SOURCES
 from fedfuse.local import Local
 from fedfuse.models import catalogue
+from fedfuse.runs.compare import variants
 from fedfuse.testing import answers, small_context
 from fedfuse.types import ServerState
 

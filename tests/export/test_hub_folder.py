@@ -13,8 +13,8 @@ import safetensors.torch
 import torch
 
 import fedfuse
-from fedfuse import record
-from fedfuse.model_file import HEADER, Loaded, file_name
+from fedfuse.models.file import HEADER, Loaded, file_name
+from fedfuse.records import record
 from tests.command_line import ROOT, CommandLine, models_of
 
 SMALL = ROOT / "tests" / "small.toml"

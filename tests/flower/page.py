@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import fedfuse
-from fedfuse.flower.processes import COLOURS
+from fedfuse.flower.loopback.processes import COLOURS
 from tests.command_line import ROOT
 from tests.flower.federations import LIKE_CIFAR
 

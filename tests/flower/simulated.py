@@ -18,8 +18,8 @@ from threading import Thread
 
 from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms.scaffold import scaffold
+from fedfuse.config.experiment import Experiment, load
 from fedfuse.context import Context
-from fedfuse.experiment import Experiment, load
 from fedfuse.flower.simulation import simulate
 from fedfuse.types import Groups, Task, Update
 from tests.command_line import SMALL, CommandLine

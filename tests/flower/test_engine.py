@@ -14,7 +14,7 @@ from flwr.app import Message
 import fedfuse
 from fedfuse.flower import Deployment, client_app, replies
 from fedfuse.flower.server import serve
-from fedfuse.record import RoundRecord
+from fedfuse.records.record import RoundRecord
 from fedfuse.round import run_round
 from fedfuse.types import Failure
 from fedfuse.vet import Vetting

@@ -16,7 +16,7 @@ from flwr.app.error import Error
 from fedfuse import codec
 from fedfuse.engines import InProcess
 from fedfuse.flower import wire
-from fedfuse.flower.gates import Expected, Refused
+from fedfuse.flower.reply_checks import Expected, Refused
 from fedfuse.round import run_round
 from fedfuse.testing import all_bits
 from fedfuse.types import Snapshot, Update

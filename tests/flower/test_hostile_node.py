@@ -13,11 +13,12 @@ import pytest
 import safetensors.torch
 
 import fedfuse
-from fedfuse.display import Silent
 from fedfuse.engines import InProcess
-from fedfuse.flower import Deployment, app, up
-from fedfuse.flower.loopback import loopback
+from fedfuse.flower import Deployment, app
+from fedfuse.flower.loopback import up
+from fedfuse.flower.loopback.federation import loopback
 from fedfuse.round import run_round
+from fedfuse.terminal.progress import Silent
 from fedfuse.types import ServerState
 from fedfuse.vet import Vetting
 from tests.flower.federations import CLIENTS, experiment

@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 
 import fedfuse
-from fedfuse import record
-from fedfuse.display import Silent
-from fedfuse.experiment import Experiment
+from fedfuse.config.experiment import Experiment
 from fedfuse.flower import Deployment
-from fedfuse.flower.credentials import HOST
-from fedfuse.flower.loopback import LINK, Loopback, loopback
-from fedfuse.flower.processes import free_ports
-from fedfuse.flower.up import submit
-from fedfuse.record import RoundRecord
+from fedfuse.flower.loopback.credentials import HOST
+from fedfuse.flower.loopback.federation import LINK, Loopback, loopback
+from fedfuse.flower.loopback.processes import free_ports
+from fedfuse.flower.loopback.up import submit
+from fedfuse.records import record
+from fedfuse.records.record import RoundRecord
+from fedfuse.terminal.progress import Silent
 from tests.command_line import rounds_of
 from tests.flower.federations import bits_of, experiment
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import fedfuse
-from fedfuse.display import Silent
 from fedfuse.flower import Deployment
-from fedfuse.flower.credentials import HOST, Credentials
-from fedfuse.flower.loopback import LINK, Loopback, loopback
-from fedfuse.flower.processes import free_ports
-from fedfuse.flower.up import submit
+from fedfuse.flower.loopback.credentials import HOST, Credentials
+from fedfuse.flower.loopback.federation import LINK, Loopback, loopback
+from fedfuse.flower.loopback.processes import free_ports
+from fedfuse.flower.loopback.up import submit
+from fedfuse.terminal.progress import Silent
 from fedfuse.types import FedfuseError
 from tests.command_line import rounds_of
 from tests.doubles import brief_settings

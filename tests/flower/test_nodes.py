@@ -153,7 +153,7 @@ def test_a_reason_is_one_line_of_bounded_length() -> None:
 
 
 def test_a_snapshot_with_a_tensor_too_many_is_not_loaded() -> None:
-    from fedfuse.flower.gates import Refused, check_model
+    from fedfuse.flower.reply_checks import Refused, check_model
 
     with pytest.raises(Refused, match="whose more is not that"):
         check_model(Snapshot("a", {"more": torch.zeros(1)}), {}, {})

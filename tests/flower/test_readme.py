@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from fedfuse.flower.credentials import HOST
+from fedfuse.flower.loopback.credentials import HOST
 from tests.command_line import CommandLine, rounds_of
 from tests.flower.page import ASIDE, block, blocks, carried_out, copied, on_digits, on_images, session
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from fedfuse import events
 from fedfuse.flower import simulation
+from fedfuse.records import events
 from tests.command_line import ROOT, SMALL, CommandLine, environment, rounds_of
 from tests.flower.federations import bits_of
 from tests.flower.simulated import FEDAVG, experiment

@@ -16,8 +16,8 @@ from flwr.cli.config_utils import load_and_validate
 import fedfuse
 from fedfuse.flower import Deployment
 from fedfuse.flower.app import write_app
-from fedfuse.flower.credentials import HOST, Credentials
-from fedfuse.flower.processes import Processes, environment, free_ports
+from fedfuse.flower.loopback.credentials import HOST, Credentials
+from fedfuse.flower.loopback.processes import Processes, environment, free_ports
 from tests.command_line import ROOT, CommandLine
 from tests.flower.federations import experiment
 

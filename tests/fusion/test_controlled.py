@@ -13,9 +13,10 @@ from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms.fedbe import fedbe
 from fedfuse.algorithms.feddf import feddf
 from fedfuse.algorithms.scaffold import scaffold
+from fedfuse.algorithms.scaffold.server import Controlled
 from fedfuse.algorithms.v_distillation import v_distillation
 from fedfuse.engines import InProcess
-from fedfuse.fusion import Controlled, Distilled, WeightedMean
+from fedfuse.fusion import Distilled, WeightedMean
 from fedfuse.local import CONTROL
 from fedfuse.round import run_round
 from fedfuse.types import Groups, ServerState, Update

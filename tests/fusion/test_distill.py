@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedfuse import rng
 from fedfuse.fusion import SGD, SWA, AdamCosine, SoftLabels
-from fedfuse.fusion.distill import Distiller
+from fedfuse.fusion.distillers import Distiller
 from fedfuse.fusion.table import TensorPool
 from fedfuse.fusion.target import entropy
 from fedfuse.types import FedfuseError

@@ -31,9 +31,9 @@ from fedfuse.fusion import (
     Samples,
     Union,
     WeightedMean,
-    lecture,
+    labelling,
 )
-from fedfuse.fusion.distilled import STREAK
+from fedfuse.fusion.distillation import STREAK
 from fedfuse.fusion.table import TensorPool
 from fedfuse.types import FedfuseError, ServerState, Update
 from tests.fusion.cases import context, same, server_of, trained, with_value
@@ -290,13 +290,13 @@ def test_updates_are_read_once_and_not_kept(ensemble: Ensemble, round) -> None:
 def test_each_teacher_runs_once_a_round(round, monkeypatch: pytest.MonkeyPatch) -> None:
     ctx, server, updates = round
     heard: list[tuple[str, int]] = []
-    run = lecture.outputs
+    run = labelling.outputs
 
     def watched(net: torch.nn.Module, pool: TensorPool, rows: torch.Tensor, name: str) -> torch.Tensor:
         heard.append((name, len(rows)))
         return run(net, pool, rows, name)
 
-    monkeypatch.setattr(lecture, "outputs", watched)
+    monkeypatch.setattr(labelling, "outputs", watched)
     ensemble = Union(Clients(), Anchors(), Samples(DiagonalGaussian(), 2))
     Distilled(ensemble=ensemble, distiller=AdamCosine(steps=3, batch_size=32, every=1))(server, updates, ctx)
     assert len(heard) == len({name for name, _ in heard}) == 7

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedfuse.algorithms import fedavg
-from fedfuse.fusion import SGD, Clients, Distilled, EntropyReduced, MeanProbs
+from fedfuse.algorithms.ds_fl.entropy_reduction import EntropyReduced
+from fedfuse.fusion import SGD, Clients, Distilled, MeanProbs
 from fedfuse.fusion.target import entropy
 from fedfuse.types import FedfuseError
 from tests.doubles import context, initial, trained

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedfuse.fusion import Features
+from fedfuse.algorithms.fedgkt.features import Features
 from fedfuse.types import FedfuseError
 
 

@@ -14,13 +14,13 @@ import fedfuse
 from fedfuse import codec, models
 from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms import fedma
+from fedfuse.algorithms.fedma.client import TrainAbove
 from fedfuse.context import Context, Nets
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
 from fedfuse.engines import InProcess
 from fedfuse.fusion import WeightedMean
 from fedfuse.local import LocalSettings, Training
-from fedfuse.local.matched_layers import TrainAbove
 from fedfuse.models.catalogue import with_widths
 from fedfuse.round import run_round
 from fedfuse.testing import LAWS, check_algorithm, small_context

@@ -6,7 +6,7 @@ from math import log
 import pytest
 import torch
 
-from fedfuse.fusion.probe import Votes, quality
+from fedfuse.fusion.diagnostics import Votes, quality
 
 
 def test_disagreement_by_hand() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fedfuse import models, predict
 from fedfuse.fusion import MeanLogits, table
-from fedfuse.fusion.lecture import Lecture
+from fedfuse.fusion.labelling import Lecture
 from fedfuse.fusion.table import NotFiniteError, Table, TensorPool, outputs, reachable
 from fedfuse.types import FedfuseError
 from tests.fusion.cases import Constant, mlp

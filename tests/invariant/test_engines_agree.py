@@ -11,8 +11,8 @@ import torch
 
 import fedfuse
 from fedfuse.algorithms import ALGORITHMS
-from fedfuse.display import Silent
-from fedfuse.record import RoundRecord
+from fedfuse.records.record import RoundRecord
+from fedfuse.terminal.progress import Silent
 from fedfuse.testing import all_bits
 from tests.command_line import SMALL, CommandLine, models_of, rounds_of
 from tests.doubles import DROPPING, brief_settings

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from fedfuse import record
-from fedfuse.report import write_report
-from fedfuse.report.watch import server
+from fedfuse.records import record
+from fedfuse.reports import write_report
+from fedfuse.reports.watch import server
 from tests.report.written import a_round, a_run, distilled
 
 webdriver = pytest.importorskip(

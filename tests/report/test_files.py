@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fedfuse.report.block import Table, drawn
-from fedfuse.report.files import write_numbers, write_pictures
-from fedfuse.report.sections import report_of
+from fedfuse.reports.elements import Table, drawn
+from fedfuse.reports.files import write_numbers, write_pictures
+from fedfuse.reports.page import report_of
 from fedfuse.types import FedfuseError
 from tests.report.written import a_run, distilled
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fedfuse.report import html, write_report
-from fedfuse.report.block import Choice, Table, Words, drawn
-from fedfuse.report.figure import Axis, Bar, Bars, Curves, Parallel, Series
-from fedfuse.report.html import arranged
-from fedfuse.report.sections import Report, report_of
-from fedfuse.report.to_plotly import to_plotly
+from fedfuse.reports import html, write_report
+from fedfuse.reports.elements import Choice, Table, Words, drawn
+from fedfuse.reports.figure import Axis, Bar, Bars, Curves, Parallel, Series
+from fedfuse.reports.html import arranged
+from fedfuse.reports.page import Report, report_of
+from fedfuse.reports.to_plotly import to_plotly
 from tests.report.written import a_run, distilled
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fedfuse.report.block import Table, Words, drawn
-from fedfuse.report.figure import Bars, Parallel
-from fedfuse.report.sections import report_of
-from fedfuse.search_space import Choice, Range
-from fedfuse.sweep_results import Sweep, Trial, write
+from fedfuse.reports.elements import Table, Words, drawn
+from fedfuse.reports.figure import Bars, Parallel
+from fedfuse.reports.page import report_of
+from fedfuse.sweeps.results import Sweep, Trial, write
+from fedfuse.sweeps.space import Choice, Range
 from fedfuse.types import FedfuseError
 from tests.report.written import a_run
 

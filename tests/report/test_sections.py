@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from fedfuse.report.block import Choice, Section, Table, Words, drawn
-from fedfuse.report.calibration import error
-from fedfuse.report.figure import Bars, Curves, Heat
-from fedfuse.report.lines import lines
-from fedfuse.report.read import find
-from fedfuse.report.sections import Report, report_of
-from fedfuse.report.targets import default_targets
+from fedfuse.reports.elements import Choice, Section, Table, Words, drawn
+from fedfuse.reports.figure import Bars, Curves, Heat
+from fedfuse.reports.page import Report, report_of
+from fedfuse.reports.read import find
+from fedfuse.reports.sections.calibration import error
+from fedfuse.reports.sections.targets import default_targets
+from fedfuse.reports.variants import lines
 from fedfuse.types import FedfuseError
 from tests.report.written import BINS, a_run, distilled
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fedfuse import record
-from fedfuse.report.watch import server
+from fedfuse.records import record
+from fedfuse.reports.watch import server
 from fedfuse.types import FedfuseError
 from tests.report.written import a_round, a_run
 

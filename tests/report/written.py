@@ -9,8 +9,8 @@ from typing import Any
 
 import tomli_w
 
-from fedfuse import events, record
-from fedfuse.record import RoundRecord
+from fedfuse.records import events, record
+from fedfuse.records.record import RoundRecord
 
 LABELS = ("cat", "dog", "owl")
 COUNTS = ((4, 0, 0), (1, 2, 3))

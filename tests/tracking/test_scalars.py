@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from fedfuse.record import RoundRecord
+from fedfuse.records.record import RoundRecord
 from fedfuse.tracking.scalars import parameters, scalars, tag
 
 

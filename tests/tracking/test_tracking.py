@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import fedfuse
-from fedfuse import events, record
-from fedfuse.experiment import Experiment
-from fedfuse.record import RoundRecord
+from fedfuse.config.experiment import Experiment
+from fedfuse.records import events, record
+from fedfuse.records.record import RoundRecord
 from fedfuse.tracking import TRACKERS
 from fedfuse.tracking.scalars import Parameters
 from fedfuse.tracking.to_mlflow import QUIET

@@ -10,7 +10,7 @@ from rich.progress import track
 
 from fedfuse.commands.options import Target, out
 from fedfuse.export.hub_folder import export_hub_folder
-from fedfuse.report.files import write_numbers, write_pictures
+from fedfuse.reports.files import write_numbers, write_pictures
 from fedfuse.types import FedfuseError
 
 app = typer.Typer()

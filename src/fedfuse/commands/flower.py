@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from fedfuse import tables
 from fedfuse.commands.options import (
     DataDir,
     ExperimentName,
@@ -20,8 +19,9 @@ from fedfuse.commands.options import (
     shown,
 )
 from fedfuse.commands.reporting import report_at_end
-from fedfuse.experiment import load
-from fedfuse.run import Run, default_path
+from fedfuse.config.experiment import load
+from fedfuse.runs.run import Run, default_path
+from fedfuse.terminal import tables
 from fedfuse.types import FedfuseError
 
 app = typer.Typer(no_args_is_help=True, help="Run an experiment on Flower: real nodes, TLS, node authentication.")
@@ -51,8 +51,8 @@ def up(
 ) -> None:
     """Bring up a SuperLink and SuperNodes on loopback, run the experiment on them, and take them down."""
     try:
+        from fedfuse.flower.loopback.up import up as bring_up
         from fedfuse.flower.server import Deployment
-        from fedfuse.flower.up import up as bring_up
     except ImportError as error:
         raise FedfuseError(f"this needs Flower ({error}): pip install 'fedfuse[flower]'") from error
     look_in(data_dir)

@@ -9,12 +9,12 @@ import typer
 
 from fedfuse import rng
 from fedfuse.commands.options import DataDir, dotted_settings, look_in, out
-from fedfuse.data.generator import frozen, generated
+from fedfuse.data.generators import save_generator
+from fedfuse.data.generators.progress import Steps
+from fedfuse.data.generators.sampling import frozen, generated
+from fedfuse.data.generators.sheet import SAMPLES, check_picture, draw_sheet
+from fedfuse.data.generators.training import Trainer, image_shape
 from fedfuse.data.sources import load as load_source
-from fedfuse.generators import save_generator
-from fedfuse.generators.progress import Steps
-from fedfuse.generators.sheet import SAMPLES, check_picture, draw_sheet
-from fedfuse.generators.train import Trainer, image_shape
 from fedfuse.types import FedfuseError
 
 app = typer.Typer(no_args_is_help=True, help="Train a generator of unlabeled images for a pool, and look at it.")

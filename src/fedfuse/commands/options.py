@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fedfuse.display import Display, Lines, Live
-from fedfuse.experiment import algorithm_settings
-from fedfuse.search_space import value_of
+from fedfuse.config.experiment import algorithm_settings
+from fedfuse.sweeps.space import value_of
+from fedfuse.terminal.progress import Display, Lines, Live
 from fedfuse.types import FedfuseError
 
 # A pipe has no width of its own; rich would take 80 columns and cut tables short.

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from fedfuse.commands.options import Target, out
-from fedfuse.report import write_report
-from fedfuse.report.watch import server
+from fedfuse.reports import write_report
+from fedfuse.reports.watch import server
 from fedfuse.types import FedfuseError
 
 app = typer.Typer()

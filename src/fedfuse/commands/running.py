@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from fedfuse import tables
 from fedfuse.commands.options import (
     DataDir,
     ExperimentName,
@@ -23,10 +22,11 @@ from fedfuse.commands.options import (
     shown,
 )
 from fedfuse.commands.reporting import report_at_end
-from fedfuse.compare import compare as run_comparison
-from fedfuse.display import Display
-from fedfuse.experiment import Experiment, load
-from fedfuse.run import Run
+from fedfuse.config.experiment import Experiment, load
+from fedfuse.runs.compare import compare as run_comparison
+from fedfuse.runs.run import Run
+from fedfuse.terminal import tables
+from fedfuse.terminal.progress import Display
 from fedfuse.tracking import TRACKERS
 from fedfuse.types import FedfuseError
 

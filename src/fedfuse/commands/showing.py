@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from fedfuse import tables
 from fedfuse.commands.options import DataDir, ExperimentName, Set, dotted_settings, look_in, out
-from fedfuse.config import AlgorithmSection
-from fedfuse.experiment import load
-from fedfuse.explain import explain
+from fedfuse.config.experiment import load
+from fedfuse.config.sections import AlgorithmSection
+from fedfuse.terminal import tables
+from fedfuse.terminal.composition import explain
 
 app = typer.Typer()
 

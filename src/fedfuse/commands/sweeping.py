@@ -20,9 +20,9 @@ from fedfuse.commands.options import (
     shown,
 )
 from fedfuse.commands.reporting import report_at_end
-from fedfuse.experiment import load
-from fedfuse.search_space import parse_space
-from fedfuse.sweep_table import again, of_sweep
+from fedfuse.config.experiment import load
+from fedfuse.sweeps.space import parse_space
+from fedfuse.terminal.sweeps import again, of_sweep
 from fedfuse.types import FedfuseError
 
 app = typer.Typer()
@@ -67,8 +67,8 @@ def sweep(
         raise FedfuseError(f"--algorithm {algorithm}: algorithm.name is searched by --param; leave one of them out")
     base = load(experiment, dotted_settings(set_, algorithm, run__rounds=rounds, run__workers=workers))
     # Here, for Optuna is not installed everywhere, and no other command should wait for it.
-    from fedfuse.sweep import Median
-    from fedfuse.sweep import sweep as search
+    from fedfuse.sweeps.search import Median
+    from fedfuse.sweeps.search import sweep as search
 
     median = Median(startup_trials, warmup_rounds) if prune else None
     with shown() as display:

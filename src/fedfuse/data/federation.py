@@ -17,7 +17,7 @@ from fedfuse.data.examples import Examples
 from fedfuse.data.holdout import amount, stratified
 from fedfuse.data.partition import Scheme, dirichlet, label_counts
 from fedfuse.data.pool import Pool
-from fedfuse.data.source import Source
+from fedfuse.data.sources.source import Source
 from fedfuse.types import FedfuseError
 
 CHUNK = 4096  # rows hashed at a time

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from fedfuse.data.augment import augmentation
 from fedfuse.data.examples import Examples
-from fedfuse.data.generator import frozen, generated
+from fedfuse.data.generators.sampling import frozen, generated
 from fedfuse.data.holdout import amount, plain
-from fedfuse.data.shelf import Shelf
-from fedfuse.data.source import Source
 from fedfuse.data.sources import from_shelf
+from fedfuse.data.sources.location import Shelf
+from fedfuse.data.sources.source import Source
 from fedfuse.data.statistics import channel_statistics
 from fedfuse.types import FedfuseError
 

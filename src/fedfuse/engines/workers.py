@@ -179,7 +179,7 @@ class _Worker:
         # A worker must find what this process finds: the user's own modules among them.
         path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "fedfuse.engines.worker"],
+            [sys.executable, "-m", "fedfuse.runs.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},

@@ -13,9 +13,9 @@ import tomli_w
 from jinja2 import Environment, StrictUndefined
 
 from fedfuse.data.sources import SOURCES
-from fedfuse.export.transformers_folder import holds
-from fedfuse.model_file import Header
-from fedfuse.record import RoundRecord
+from fedfuse.models.file import Header
+from fedfuse.models.transformers_folder import holds
+from fedfuse.records.record import RoundRecord
 
 CARD = """\
 ---

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import safetensors.torch
 
-from fedfuse import record
-from fedfuse.checkpoint import write_whole
-from fedfuse.export import transformers_folder
 from fedfuse.export.card import Records, card
-from fedfuse.model_file import MODEL, Header, imports_code, read_header, write_model
-from fedfuse.named import did_you_mean
-from fedfuse.run_directory import EXPERIMENT, FEDERATION, MODELS, ROUNDS
+from fedfuse.models import transformers_folder
+from fedfuse.models.file import MODEL, Header, imports_code, read_header, write_model
+from fedfuse.records import record
+from fedfuse.records.checkpoint import write_whole
+from fedfuse.records.directory import EXPERIMENT, FEDERATION, MODELS, ROUNDS
+from fedfuse.signature import did_you_mean
 from fedfuse.types import FedfuseError
 
 CONFIG, README = "config.json", "README.md"

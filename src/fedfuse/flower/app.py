@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tomli_w
 
-from fedfuse.experiment import Experiment
+from fedfuse.config.experiment import Experiment
 from fedfuse.flower.server import Deployment
 
 _MODULE = '''"""The {side}'s side of this experiment."""

@@ -14,14 +14,14 @@ from flwr.clientapp import ClientApp
 from torch import Tensor
 
 from fedfuse import models
+from fedfuse.config.experiment import Experiment, load
 from fedfuse.context import Context
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
 from fedfuse.engines.engine import attempt
-from fedfuse.experiment import Experiment, load
 from fedfuse.flower import wire
-from fedfuse.flower.gates import check_model
 from fedfuse.flower.memory import Memory
+from fedfuse.flower.reply_checks import check_model
 from fedfuse.threads import threads
 from fedfuse.types import Failure, FedfuseError, Task, Update
 

@@ -23,10 +23,10 @@ from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
 from fedfuse.data.examples import Examples
 from fedfuse.flower import wire
-from fedfuse.flower.gates import Expected, Refused
+from fedfuse.flower.deadline import within
 from fedfuse.flower.replies import Replies, Reply
+from fedfuse.flower.reply_checks import Expected, Refused
 from fedfuse.flower.roster import Roster
-from fedfuse.flower.within import within
 from fedfuse.types import Failure, FedfuseError, Groups, ServerState, Task, Update
 
 HELLO = 120.0  # seconds that a node that has just come has to say who it is

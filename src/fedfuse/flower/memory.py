@@ -14,8 +14,9 @@ from typing import Protocol
 
 from flwr.app import ArrayRecord, RecordDict
 
-from fedfuse import checkpoint, codec
+from fedfuse import codec
 from fedfuse.flower import wire
+from fedfuse.records import checkpoint
 from fedfuse.types import FedfuseError, Groups
 
 KEEP = checkpoint.KEEP + 1  # rounds: as far back as the server's checkpoints, and the one before

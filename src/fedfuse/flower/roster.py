@@ -21,10 +21,10 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from fedfuse.checkpoint import write_whole
 from fedfuse.flower import wire
 from fedfuse.flower.replies import Replies
-from fedfuse.run_directory import SCRATCH
+from fedfuse.records.checkpoint import write_whole
+from fedfuse.records.directory import SCRATCH
 from fedfuse.types import FedfuseError
 
 FILE = "flower.json"

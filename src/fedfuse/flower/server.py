@@ -12,14 +12,14 @@ from flwr.serverapp import Grid, ServerApp
 from rich.console import Console
 from torch import Tensor
 
+from fedfuse.config.experiment import Experiment, load
 from fedfuse.data.federation import Federation
-from fedfuse.display import Lines
 from fedfuse.engines import Engine
-from fedfuse.experiment import Experiment, load
 from fedfuse.flower.engine import HELLO, OverGrid
 from fedfuse.flower.roster import Roster
-from fedfuse.run import Engines, perform
-from fedfuse.run_directory import SCRATCH
+from fedfuse.records.directory import SCRATCH
+from fedfuse.runs.run import Engines, perform
+from fedfuse.terminal.progress import Lines
 from fedfuse.types import FedfuseError
 
 

@@ -28,17 +28,17 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 from torch import Tensor
 
+from fedfuse.config.experiment import Experiment
 from fedfuse.data.federation import Federation
-from fedfuse.display import Display, Silent
 from fedfuse.engines import Engine
-from fedfuse.experiment import Experiment
 from fedfuse.flower import wire
 from fedfuse.flower.client import Node, serving
 from fedfuse.flower.server import Deployment, over
-from fedfuse.observe import Observer
-from fedfuse.run import Run, perform
-from fedfuse.run_directory import SCRATCH
+from fedfuse.records.directory import SCRATCH
+from fedfuse.records.observer import Observer
+from fedfuse.runs.run import Run, perform
 from fedfuse.select import cohort_size
+from fedfuse.terminal.progress import Display, Silent
 from fedfuse.types import FedfuseError
 
 START = 300.0  # seconds until a first client answers: Ray starts, and a process imports PyTorch

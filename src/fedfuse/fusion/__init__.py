@@ -2,14 +2,11 @@
 
 from fedfuse.fusion.aggregate import Aggregate, Averaged, Momentum, WeightedMean
 from fedfuse.fusion.consensus import Consensus, ConsensusWithDiversity, VarianceWeighted
-from fedfuse.fusion.controlled import Controlled, control_of
-from fedfuse.fusion.distill import SGD, SWA, AdamCosine, Distillation, Distiller
-from fedfuse.fusion.distilled import Distilled, aggregate_of
+from fedfuse.fusion.distillation import Distilled, aggregate_of
+from fedfuse.fusion.distillers import SGD, SWA, AdamCosine, Distillation, Distiller
 from fedfuse.fusion.ensemble import Anchors, Clients, Ensemble, Samples, Teacher, Union
-from fedfuse.fusion.entropy_reduction import EntropyReduced
-from fedfuse.fusion.features import Features
 from fedfuse.fusion.fuse import Fused, fuse
-from fedfuse.fusion.lecture import Lecture, SoftLabels
+from fedfuse.fusion.labelling import Lecture, SoftLabels
 from fedfuse.fusion.loss import Loss, SoftCrossEntropy
 from fedfuse.fusion.posterior import DeltaGaussian, DiagonalGaussian, DirichletMixture, Posterior
 from fedfuse.fusion.students import DropWorst, LargeServer, PerArchitecture, Students
@@ -27,7 +24,6 @@ __all__ = [
     "Clients",
     "Consensus",
     "ConsensusWithDiversity",
-    "Controlled",
     "DeltaGaussian",
     "DiagonalGaussian",
     "DirichletMixture",
@@ -36,8 +32,6 @@ __all__ = [
     "Distiller",
     "DropWorst",
     "Ensemble",
-    "EntropyReduced",
-    "Features",
     "Fused",
     "LargeServer",
     "Lecture",
@@ -60,7 +54,6 @@ __all__ = [
     "VarianceWeighted",
     "WeightedMean",
     "aggregate_of",
-    "control_of",
     "fuse",
     "outputs",
     "reachable",

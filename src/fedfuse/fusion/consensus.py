@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedfuse.fusion.lecture import SoftLabels
+from fedfuse.fusion.labelling import SoftLabels
 from fedfuse.fusion.table import Tabled
 from fedfuse.fusion.target import Accumulator, Dissent, as_stack, entropy
 from fedfuse.types import FedfuseError

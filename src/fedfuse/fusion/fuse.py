@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from fedfuse import rng
-from fedfuse.fusion.distill import AdamCosine, Distiller, Validate
-from fedfuse.fusion.lecture import Lecture
+from fedfuse.fusion.distillers import AdamCosine, Distiller, Validate
+from fedfuse.fusion.labelling import Lecture
 from fedfuse.fusion.table import TensorPool, outputs, reachable
 from fedfuse.fusion.target import MeanLogits, Target, accepted
 from fedfuse.predict import evaluating

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from fedfuse.fusion.lecture import SoftLabels
+from fedfuse.fusion.labelling import SoftLabels
 
 
 class Loss(Protocol):

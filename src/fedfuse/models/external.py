@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fedfuse import named
+from fedfuse import signature
 from fedfuse.models.classifier import Shape
 from fedfuse.types import FedfuseError
 
@@ -53,7 +53,7 @@ def hugging_face(source: str, classes: int) -> nn.Module:
 
 def own(name: str, classes: int, shape: Shape) -> nn.Module:
     """What the factory at `package.module:factory` makes."""
-    factory = named.imported(name, "architecture")
+    factory = signature.imported(name, "architecture")
     try:
         net = factory(classes=classes, shape=shape)
     except Exception as error:  # whatever a user's code raises, the reader should know which code

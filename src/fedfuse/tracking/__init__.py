@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from fedfuse.observe import Guarded, Observer
+from fedfuse.records.observer import Guarded, Observer
 from fedfuse.tracking.to_mlflow import MLflow
 from fedfuse.tracking.to_tensorboard import TensorBoard
 from fedfuse.tracking.to_wandb import WeightsAndBiases

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedfuse.record import RoundRecord
-from fedfuse.run_directory import EXPERIMENT
+from fedfuse.records.directory import EXPERIMENT
+from fedfuse.records.record import RoundRecord
 
 Parameters = Mapping[str, str | int | float | bool]
 

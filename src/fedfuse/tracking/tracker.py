@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fedfuse.checkpoint import write_whole
-from fedfuse.record import RoundRecord
+from fedfuse.records.checkpoint import write_whole
+from fedfuse.records.record import RoundRecord
 from fedfuse.tracking.scalars import Parameters, parameters, scalars
 from fedfuse.types import FedfuseError
 
 if TYPE_CHECKING:
-    from fedfuse.experiment import Experiment
+    from fedfuse.config.experiment import Experiment
 
 TRACKING = "tracking.json"  # tracker -> the run's id there, the last round that it was told of, whether it was closed
 

@@ -1,0 +1,121 @@
+"""A server that is sent outputs and no weights (DS-FL).
+
+Which public examples a round is about, what travels of them, and how the clients' probabilities become soft labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedfuse.algorithm import Facts
+from fedfuse.context import Context
+from fedfuse.fusion.diagnostics import Votes
+from fedfuse.fusion.distillers import Distiller
+from fedfuse.fusion.labelling import Lecture, SoftLabels
+from fedfuse.fusion.target import Target, entropy
+from fedfuse.predict import Pool
+from fedfuse.types import Extras, FedfuseError, Like, ServerState, Snapshot, Task, Update
+
+GLOBAL = "global"  # in the server's memory and in a task: the soft labels, and the round whose examples they are of
+PREDICTED = "predicted"  # in an update
+NEAR = 1e-3  # how far from 1 the sum of a row's probabilities may be
+
+
+@dataclass(frozen=True)
+class PublicRows:
+    """The public examples of a round. Drawn by the round's number, they are known to all and never sent."""
+
+    rows: int
+
+    def __post_init__(self) -> None:
+        if self.rows < 1:
+            raise FedfuseError(f"ds-fl: rows = {self.rows}: give the number of public examples in a round, 1 or more")
+
+    def __call__(self, round: int, ctx: Context) -> tuple[Pool, Tensor]:
+        """The pool, and the round's row numbers (n,) in it."""
+        pool = ctx.at(round).pool
+        if pool is None:
+            raise FedfuseError("ds-fl exchanges predictions on public, unlabeled data: set data.pool")
+        return pool, torch.randperm(len(pool), generator=ctx.rng("public rows", round))[: self.rows]
+
+
+@dataclass(frozen=True)
+class EnoughRows:
+    """There is a pool, and a round's rows fill a batch."""
+
+    public: PublicRows
+    learn: Distiller
+
+    def __call__(self, ctx: Context) -> None:
+        _, rows = self.public(1, ctx)
+        self.learn.plan(len(rows))
+
+
+@dataclass(frozen=True)
+class SendLabels:
+    """Each client is sent the last global soft labels, if there are any, and no model."""
+
+    def __call__(self, server: ServerState, client: int, ctx: Context) -> Task:
+        return Task(client, ctx.round, None, {name: server.memory[name] for name in (GLOBAL,) if name in server.memory})
+
+
+@dataclass(frozen=True)
+class Probabilities:
+    """Each client sends a number from 0 to 1 for each of the round's public examples and each class."""
+
+    public: PublicRows
+
+    def __call__(self, server: ServerState, client: int, ctx: Context) -> Extras:
+        _, rows = self.public(ctx.round, ctx)
+        return {PREDICTED: {"probs": Like((len(rows), ctx.nets.classes), low=0.0, high=1.0)}}
+
+
+@dataclass(frozen=True)
+class LabelsAveraged:
+    """The clients' probabilities become the global soft labels, and every model of the server learns them.
+
+    A client whose rows are no distributions is left out, and the facts say so. Normalising them instead would let
+    anything be heard that is between 0 and 1. Honest probabilities come from a softmax: who sends others is in error.
+    """
+
+    public: PublicRows
+    target: Target
+    learn: Distiller
+
+    def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]:
+        pool, rows = self.public(ctx.round, ctx)
+        self.learn.plan(len(rows))  # what cannot work fails before the first client is asked
+        lecture, votes = Lecture(self.target, pool, rows), Votes(len(rows), ctx.nets.classes)
+        dropped: dict[str, str] = {}
+        for update in updates:
+            probs = update.extra[PREDICTED]["probs"]
+            if (worst := float((probs.sum(1) - 1).abs().max())) > NEAR:
+                dropped[str(update.client)] = f"a row of its probabilities is {worst:.3g} away from a sum of 1"
+                continue
+            logits = probs.clamp(min=torch.finfo(probs.dtype).tiny).log()  # their softmax is the probabilities again
+            lecture.take(logits, f"client {update.client}")
+            votes.add(logits)
+        facts: dict[str, Any] = {"teachers": lecture.teachers, **({"dropped": dropped} if dropped else {})}
+        if not lecture.teachers:
+            unchanged = replace(server, round=server.round + 1)
+            return unchanged, {**facts, "warning": "no client sent probabilities: the server keeps labels and models"}
+        labels = lecture.labels()
+        learnt = {arch: self._distil(model, pool, labels, ctx) for arch, model in server.models.items()}
+        public = {"rows": len(rows), "disagreement": votes.disagreement(), "entropy": votes.entropy()}
+        facts |= {
+            "public": {**public, "label_entropy": float(entropy(labels.probs).mean())},
+            "students": {arch: went for arch, (_, went) in learnt.items()},
+        }
+        memory = {GLOBAL: {"probs": labels.probs, "round": torch.tensor(ctx.round)}}
+        return ServerState(server.round + 1, {arch: model for arch, (model, _) in learnt.items()}, memory), facts
+
+    def _distil(self, model: Snapshot, pool: Pool, labels: SoftLabels, ctx: Context) -> tuple[Snapshot, dict[str, Any]]:
+        net = ctx.nets.load(model, "student")
+        went = self.learn(net, pool, labels, None, lambda what: ctx.rng(f"distil {what}", ctx.round, model.arch))
+        loss = {"first": float(went.losses[0]), "last": float(went.losses[-1])}
+        return Snapshot.of(model.arch, net), {"steps": went.steps, "loss": loss}

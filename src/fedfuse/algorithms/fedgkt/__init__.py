@@ -1,0 +1,53 @@
+"""FedGKT. He, Annavaram, Avestimehr: Group Knowledge Transfer: Federated Learning of Large CNNs at the Edge. NeurIPS
+2020. arXiv:2007.14513.
+
+A client has a small net, of which the first stage extracts features; the server has a large net that takes features
+for inputs. In each round, each client:
+    trains its net on its own data: cross entropy, and T^2 KL(server || client) to the logits that the server gave its
+    examples when it took part last (none in its first round);
+    sends the features, its logits and the label of each of its examples.
+The server:
+    trains its net on all features of the round: cross entropy, and T^2 KL(client || server) to the clients' logits;
+    gives each of those examples its own logits, for the client's next round.
+
+Clients keep their models between the rounds in which they take part, as in Fed-ET's comparison (arXiv:2204.12703,
+appendix B). Unlike those of the released code they send their extractor's few tensors too: the mean of them makes the
+server's net a model that can be evaluated and saved, `client|server` (`models/split.py`; reasons in
+`docs/algorithms/fedgkt.md`).
+"""
+
+from __future__ import annotations
+
+from fedfuse.algorithm import Algorithm
+from fedfuse.algorithms.fedgkt.client import Described, Taught, TaughtLoss, TrainAndDescribe
+from fedfuse.algorithms.fedgkt.server import SendLogits, TrainedOnFeatures, behind_the_first, one_shape_of_features
+from fedfuse.local import Training
+
+
+def fedgkt(
+    *,
+    temperature: float = 3.0,
+    alpha: float = 1.0,
+    lr: float = 1e-3,
+    epochs: int = 20,
+    batch_size: int = 256,
+    weight_decay: float = 1e-4,
+    probe: int = 2000,
+) -> Algorithm:
+    """Small nets at the clients, a large one on their features at the server; logits go both ways.
+
+    `alpha` weighs the distillation term on both sides. `lr`, `epochs`, `batch_size` and `weight_decay` are the server's
+    Adam; the clients' are those of `[local]`.
+    """
+    loss = TaughtLoss(temperature, alpha)
+    return Algorithm(
+        "fedgkt",
+        local=TrainAndDescribe(Training((Taught(loss),))),
+        fuse=TrainedOnFeatures(loss, lr, epochs, batch_size, weight_decay, probe),
+        brief=SendLogits(),
+        expect=Described(),
+        large_server=True,
+        small_models=False,
+        server_arch=behind_the_first,
+        check=one_shape_of_features,
+    )

@@ -1,0 +1,46 @@
+"""FedMA. Wang, Yurochkin, Sun, Papailiopoulos, Khazaeni: Federated Learning with Matched Averaging. ICLR 2020.
+arXiv:2002.06440.
+
+The order of the neurons in a layer means nothing, so the clients' neurons are matched before they are averaged, layer
+by layer from the bottom. One layer is one round here, and after the last the next cycle begins:
+    the clients train this layer and those above on their own data; the layers below are the server's and stay fixed;
+    the server matches the neurons of this layer by BBP-MAP (`fusion/matching.py`): a global neuron is the mean of those
+    that are matched to it, and a neuron that is like none becomes a new one, so layers may grow;
+    the output layer is not permuted: it is averaged, class by class weighted by the clients' examples of the class;
+    for the next layer each client goes on with its own weights, their inputs put in the order of the matched layer.
+With a new cycle a client starts from its own neurons of the global model, in the size that it began with.
+
+The layers above are matched from the same answers, so that the server has a whole model after every round; a client
+that was not asked before starts from it. What else differs from the released code is in `docs/algorithms/fedma.md`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fedfuse.algorithm import Algorithm
+from fedfuse.algorithms.fedma.client import Stage, TrainAbove
+from fedfuse.algorithms.fedma.matching import Matching
+from fedfuse.algorithms.fedma.server import Matched, OwnNeurons, TheseLayers, matchable
+
+
+def fedma(
+    *,
+    layers: Literal["one by one", "all"] = "one by one",
+    sigma: float = 1.0,
+    sigma0: float = 1.0,
+    gamma: float = 7.0,
+    sweeps: int = 5,
+    growth: float = 1.5,
+    estimate: Literal["mean", "posterior"] = "mean",
+) -> Algorithm:
+    """Neurons of all clients matched layer by layer, then averaged; layers may grow."""
+    stage = Stage(layers)
+    return Algorithm(
+        "fedma",
+        local=TrainAbove(stage),
+        fuse=Matched(stage, Matching(sigma, sigma0, gamma, sweeps, growth, estimate)),
+        brief=OwnNeurons(stage),
+        expect=TheseLayers(stage),
+        check=matchable,
+    )

@@ -1,0 +1,136 @@
+"""A server that averages matched neurons (FedMA): whose neurons each client is sent, and what their answers become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedfuse.algorithm import Facts
+from fedfuse.algorithms.fedma.client import Stage, renamed
+from fedfuse.algorithms.fedma.matching import Matching, by_class, neurons
+from fedfuse.context import Context
+from fedfuse.models.catalogue import with_widths
+from fedfuse.models.chain import above, by_unit, layers, whole, widths
+from fedfuse.models.shared_head import split
+from fedfuse.types import Extras, FedfuseError, Like, ServerState, Snapshot, Task, Tensors, Update
+
+NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
+
+
+def places(server: ServerState, client: int) -> Tensors:
+    """Where the server's model has this client's neurons, by the number of the layer; only where it was matched."""
+    return server.memory.get(f"places/{client}", {})
+
+
+@dataclass(frozen=True)
+class OwnNeurons:
+    """A client is sent the matched layers whole, and of those above its own neurons: as many as its architecture has.
+
+    Where it has not been matched, the ones that most clients share. `place` says where its neurons of the last matched
+    layer are, for it to go on with its own weights above.
+    """
+
+    stage: Stage
+
+    def __call__(self, server: ServerState, client: int, ctx: Context) -> Task:
+        params = server.models[ctx.archs[client]].params
+        stage, at = self.stage(params, ctx), places(server, client)
+        extra: dict[str, Tensors] = {"model": self.part(server, client, ctx)}
+        if stage and str(stage - 1) in at:
+            extra["place"] = {"below": at[str(stage - 1)]}
+        return Task(client, ctx.round, None, extra)
+
+    def part(self, server: ServerState, client: int, ctx: Context) -> dict[str, Tensor]:
+        """The client's part of the server's model."""
+        params = server.models[ctx.archs[client]].params
+        stage, at = self.stage(params, ctx), places(server, client)
+        own = widths(dict(ctx.nets.scratch(ctx.archs[client]).named_parameters()))
+        below = torch.arange(params[layers(params)[0][0]].shape[1])
+        units, part = len(below), dict[str, Tensor]()
+        for number, (weight, bias) in enumerate(layers(params)):
+            here = torch.arange(len(params[bias]))
+            if stage <= number < len(own):
+                here = at.get(str(number), here[: own[number]])
+            part[weight] = whole(by_unit(params[weight], units)[here][:, below])
+            part[bias] = params[bias][here]
+            units, below = len(params[bias]), here
+        return part
+
+
+@dataclass(frozen=True)
+class TheseLayers:
+    """A client answers with the layers that it trained, and its share of each class."""
+
+    stage: Stage
+
+    def __call__(self, server: ServerState, client: int, ctx: Context) -> Extras:
+        part = OwnNeurons(self.stage).part(server, client, ctx)
+        share = Like((ctx.data.train.classes,), torch.float32, low=0, high=1)
+        return {"model": Like.each(above(part, self.stage(part, ctx))), "classes": {"share": share}}
+
+
+@dataclass(frozen=True)
+class Matched:
+    """The server matches this round's layer and those above, over all answers at once: it holds them all."""
+
+    stage: Stage
+    matching: Matching
+
+    def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]:
+        answers = sorted(updates, key=lambda update: update.client)
+        if not answers:
+            return ServerState(server.round + 1, server.models, server.memory), {}
+        ((arch, model),) = server.models.items()
+        params = {name: tensor.clone() for name, tensor in model.params.items()}
+        stage, hidden = self.stage(params, ctx), len(widths(params))
+        found: dict[int, dict[str, Tensor]] = {
+            client: {n: place for n, place in places(server, client).items() if int(n) < stage}
+            for client in range(len(ctx.archs))
+        }
+        below: Sequence[Tensor | None] = [None] * len(answers)  # the inputs of this round's layer are in global order
+        for number, (weight, bias) in enumerate(layers(params)[stage:], stage):
+            width = len(params[layers(params)[number - 1][1]])
+            rows = [neurons(a.extra["model"], weight, bias, b, width) for a, b in zip(answers, below, strict=True)]
+            if number < hidden:
+                matched, fused = self.matching(rows)
+                for answer, place in zip(answers, matched, strict=True):
+                    found[answer.client][str(number)] = place
+                below = matched
+            else:
+                shares = [a.extra["classes"]["share"] for a in answers]
+                fused = by_class(rows, [a.num_examples for a in answers], shares)
+            params[weight] = fused[:, :-1].reshape(len(fused), -1, *params[weight].shape[2:])
+            params[bias] = fused[:, -1].clone()
+        name = renamed(arch, widths(params), ctx)
+        memory = {f"places/{client}": at for client, at in found.items() if at}
+        facts = {"layer": stage + 1, "widths": widths(params)}
+        return ServerState(server.round + 1, {arch: Snapshot(name, params)}, memory), facts
+
+
+def matchable(ctx: Context) -> None:
+    """Refuse architectures whose neurons cannot be matched, before any client is asked."""
+    arch, *others = dict.fromkeys(ctx.archs)
+    remedy = "choose one net of mlp:64-32, vgg9 or vgg19 for all clients, without a norm"
+    if others:
+        raise FedfuseError(
+            f"fedma matches neurons of one architecture, but the clients have {arch} and {others[0]}: {remedy}"
+        )
+    if split(arch)[1] is not None:
+        raise FedfuseError(
+            f"fedma cannot match {arch}: its head is shared, so that its neurons have an order: {remedy}"
+        )
+    net = ctx.nets.scratch(arch)
+    if norm := next((type(m).__name__ for m in net.modules() if isinstance(m, NORMS)), None):
+        raise FedfuseError(
+            f"fedma cannot match {arch}: it has no rule for averaging a {norm} over matched neurons: {remedy}"
+        )
+    try:
+        with_widths(arch, widths(dict(net.named_parameters())))
+    except (FedfuseError, ValueError) as error:
+        raise FedfuseError(
+            f"fedma cannot match {arch}: it matches nets that are one chain of convolutions and fully connected layers,"
+            f" without residuals, and that have a name for grown layers: {remedy}"
+        ) from error

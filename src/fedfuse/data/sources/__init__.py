@@ -1,0 +1,83 @@
+"""Data by name: the one way in is `load`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedfuse import signature
+from fedfuse.data.sources import made, named
+from fedfuse.data.sources.hub import hub, places
+from fedfuse.data.sources.location import Progress, Shelf
+from fedfuse.data.sources.own import as_source
+from fedfuse.data.sources.source import Source
+from fedfuse.types import FedfuseError
+
+SOURCES: Mapping[str, Callable[..., Source]] = {
+    "digits": made.digits,
+    "fashion-mnist": named.fashion_mnist,
+    "mnist": named.mnist,
+    "cifar10": named.cifar10,
+    "cifar100": named.cifar100,
+    "tiny-imagenet": named.tiny_imagenet,
+    "swiss-roll": made.swiss_roll,
+    "synthetic": made.synthetic,
+}
+PATTERNS: Mapping[str, str] = {  # the other forms that a name can take
+    "a hub id (owner/name), folder or parquet file": signature.summary(hub),
+    "package.module:function": signature.summary(as_source),
+}
+
+
+def source_function(name: str, shelf: Shelf | None = None) -> Callable[..., Any]:
+    """What makes the data called `name`: its keyword arguments are the data's settings."""
+    if name in SOURCES:
+        return SOURCES[name]
+    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", name):
+        return signature.imported(name, "data source")
+    if "/" in name or any(place.exists() for place in places(shelf or Shelf.at(), name)):
+        return hub
+    raise FedfuseError(
+        f"no data source is called {name!r}{signature.did_you_mean(name, SOURCES) or '.'} Known: {', '.join(SOURCES)}; "
+        f"or {'; or '.join(PATTERNS)}"
+    )
+
+
+def load(
+    name: str,
+    *,
+    data_dir: Path | None = None,
+    arguments: Mapping[str, object] | None = None,
+    progress: Progress | None = None,
+) -> Source:
+    """The data called `name`: a name in SOURCES, a hub id, a folder or parquet file, or package.module:function.
+
+    `data_dir` (else FEDFUSE_DATA) is a folder in the hub's layout, looked in before anything is downloaded.
+    `arguments` are those of the source's function.
+    """
+    return from_shelf(Shelf.at(data_dir, progress), name, arguments or {})
+
+
+def from_shelf(shelf: Shelf, name: str, arguments: Mapping[str, object]) -> Source:
+    """As `load`, from a shelf."""
+    function = source_function(name, shelf)
+    settings = _checked(function, name, arguments)
+    if function is hub:
+        return hub(shelf, name, **settings)
+    if name in SOURCES:
+        return SOURCES[name](shelf, **settings)
+    return as_source(name, function(**settings))
+
+
+def _checked(function: Callable[..., Any], name: str, given: Mapping[str, object]) -> dict[str, Any]:
+    try:
+        values = signature.schema(function).model_validate(dict(given))
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
+        known = ", ".join(str(p) for p in signature.settings_of(function)) or "none"
+        raise FedfuseError(f"data source {name}: {wrong}. Its settings: {known}") from error
+    return {key: getattr(values, key) for key in given}

@@ -1,0 +1,107 @@
+"""The data sets that papers use, by name: from a folder, from Debian, or from the Hugging Face hub."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedfuse.data.sources import hub, idx
+from fedfuse.data.sources.cache import remembered, stamp
+from fedfuse.data.sources.location import Shelf
+from fedfuse.data.sources.source import Source
+from fedfuse.data.sources.tables import Reading
+from fedfuse.types import FedfuseError
+
+DEBIAN = Path("/usr/share/datasets")
+FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+DIGITS = tuple("0123456789")
+
+
+@dataclass(frozen=True)
+class Named:
+    """A well-known data set: what its folder may be called, its hub id, and how its tables read."""
+
+    name: str
+    folders: tuple[str, ...]
+    hub_id: str
+    how: Reading
+    labels: tuple[str, ...] = ()  # for idx files, which have no names for their classes
+    debian: str | None = None  # the package, whose files are under DEBIAN / name
+
+
+def mnist(shelf: Shelf) -> Source:
+    """Handwritten digits: 60,000 + 10,000 grey images of 28x28, 10 classes."""
+    return _find(shelf, Named("mnist", ("mnist",), "ylecun/mnist", Reading("image", "label"), DIGITS))
+
+
+def fashion_mnist(shelf: Shelf) -> Source:
+    """Articles of clothing: 60,000 + 10,000 grey images of 28x28, 10 classes; also from Debian."""
+    folders = ("fashion-mnist", "fashion_mnist")
+    how = Reading("image", "label")
+    package = "dataset-fashion-mnist"
+    return _find(shelf, Named("fashion-mnist", folders, "zalando-datasets/fashion_mnist", how, FASHION, package))
+
+
+def cifar10(shelf: Shelf, *, size: int | None = None) -> Source:
+    """Small photographs: 50,000 + 10,000 colour images of 32x32, or resized, 10 classes."""
+    return _find(shelf, Named("cifar10", ("cifar10",), "uoft-cs/cifar10", Reading("img", "label", size=size)))
+
+
+def cifar100(shelf: Shelf, *, coarse: bool = False) -> Source:
+    """Small photographs: 50,000 + 10,000 colour images of 32x32, 100 classes, or their 20 groups (coarse)."""
+    how = Reading("img", "coarse_label" if coarse else "fine_label")
+    return _find(shelf, Named("cifar100", ("cifar100",), "uoft-cs/cifar100", how))
+
+
+def tiny_imagenet(shelf: Shelf, *, size: int = 32, holdout: float = 0.1) -> Source:
+    """Photographs of 200 things at 32x32; where there is no test split, a stratified tenth is held out."""
+    folders = ("tiny_imagenet_32", "tiny-imagenet", "tiny_imagenet")
+    how = Reading("image", "label", size=size, holdout=holdout)
+    return _find(shelf, Named("tiny-imagenet", folders, "zh-plus/tiny-imagenet", how))
+
+
+def _find(shelf: Shelf, data: Named) -> Source:
+    looked = []
+    for place in _places(shelf, data):
+        if idx.files(place):
+            return _from_idx(shelf, data, place)
+        if place.is_dir() and hub.parquet_files(place, data.how.config):
+            return hub.from_disk(shelf, data.name, place, data.how)
+        looked.append(f"{place}: {'no parquet or idx files there' if place.exists() else 'no such folder'}")
+    if shelf.data_dir is None:
+        looked.insert(0, "a data folder: none given, and FEDFUSE_DATA is not set")
+    try:
+        return hub.from_hub(shelf, data.hub_id, data.how)
+    except hub.UnreachableError as error:
+        looked.append(f"the Hugging Face hub, {data.hub_id}: {error}")
+        raise FedfuseError(_not_found(data, looked)) from error
+
+
+def _places(shelf: Shelf, data: Named) -> list[Path]:
+    under = [] if shelf.data_dir is None else [shelf.data_dir / folder for folder in data.folders]
+    return under + ([DEBIAN / data.name] if data.debian else [])
+
+
+def _from_idx(shelf: Shelf, data: Named, place: Path) -> Source:
+    def build() -> Source:
+        (x, y), (x_test, y_test) = idx.splits(place)
+        return Source.of((x, y, {}), (x_test, y_test, {}), data.labels)
+
+    return remembered(shelf, data.name, {"idx": str(place), "files": stamp(place, idx.files(place))}, build)
+
+
+def _not_found(data: Named, looked: list[str]) -> str:
+    remedies = [
+        f"with a network: hf download {data.hub_id} --repo-type dataset --local-dir FOLDER/{data.folders[0]}, "
+        "then name FOLDER as the data folder or in FEDFUSE_DATA",
+        "unset HF_HUB_OFFLINE, check the network and run again: it is downloaded once",
+        f"apt-get install {data.debian}"
+        if data.debian
+        else "use data that needs no download: digits, swiss-roll or synthetic",
+    ]
+    return (
+        f"{data.name} was not found.\nLooked in:\n"
+        + "".join(f"  - {place}\n" for place in looked)
+        + "To get it, do one of:\n"
+        + "\n".join(f"  {number}. {remedy}" for number, remedy in enumerate(remedies, 1))
+    )

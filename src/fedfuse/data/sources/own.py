@@ -1,0 +1,51 @@
+"""A user's own data: what a function in a module of theirs returned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedfuse.data.sources.source import Rows, Source
+from fedfuse.types import FedfuseError
+
+
+def as_source(reference: str, made: Any) -> Source:
+    """Your own function that returns a Source or ((x_train, y_train), (x_test, y_test)) of arrays."""
+    if isinstance(made, Source):
+        return made
+    try:
+        (x, y), (x_test, y_test) = made
+    except (TypeError, ValueError) as error:
+        raise FedfuseError(
+            f"{reference} returned {type(made).__name__}, but a Source or ((x_train, y_train), (x_test, y_test)) of "
+            "arrays is needed"
+        ) from error
+    train, test = _rows(reference, x, y), _rows(reference, x_test, y_test)
+    if train[0].shape[1:] != test[0].shape[1:]:
+        raise FedfuseError(f"{reference}: training x is {tuple(train[0].shape)}, test x {tuple(test[0].shape)}")
+    classes = 1 + max(int(part[1].max()) if len(part[1]) else 0 for part in (train, test))
+    return Source.of(train, test, tuple(str(c) for c in range(classes)))
+
+
+def _rows(reference: str, x: object, y: object) -> Rows:
+    values, labels = torch.as_tensor(np.asarray(x)), torch.as_tensor(np.asarray(y))
+    if labels.dim() != 1 or len(values) != len(labels) or labels.is_floating_point():
+        raise FedfuseError(
+            f"{reference}: y is {tuple(labels.shape)} {labels.dtype} and x {tuple(values.shape)}, "
+            "but y must be one integer per example"
+        )
+    if len(labels) and int(labels.min()) < 0:
+        raise FedfuseError(f"{reference}: y has the label {int(labels.min())}: number the classes from 0")
+    return (_images(values) if values.dtype == torch.uint8 else values.float()), labels.long(), {}
+
+
+def _images(x: Tensor) -> Tensor:
+    """(N, H, W), (N, H, W, C) or (N, C, H, W) -> (N, C, H, W)."""
+    if x.dim() == 3:
+        return x[:, None]
+    if x.dim() == 4 and x.shape[1] not in (1, 3) and x.shape[3] in (1, 3):
+        return x.permute(0, 3, 1, 2).contiguous()
+    return x if x.dim() == 4 else x.float()

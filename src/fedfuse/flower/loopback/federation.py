@@ -1,0 +1,100 @@
+"""A federation on loopback: a SuperLink and its SuperNodes, over TLS and with node authentication.
+
+Apps run in processes of their own (isolation "process"), which prove themselves by a secret. All that listens,
+listens on 127.0.0.1; all that was started is ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomli_w
+
+from fedfuse.flower.loopback.credentials import HOST, Credentials
+from fedfuse.flower.loopback.processes import Processes, environment, free_ports
+from fedfuse.terminal.progress import Display
+
+START = 120.0  # seconds that each of Flower's programs has to start
+CONNECTION = "loopback"
+LINK = "superlink"
+
+
+@dataclass(frozen=True)
+class Loopback:
+    """A federation that is up. `folder` holds its credentials, logs and node memories."""
+
+    processes: Processes
+    folder: Path
+    credentials: Credentials
+    nodes: int
+    port: int
+
+    def superlink(self) -> None:
+        address = ["--host", HOST, "--port", str(self.port)]
+        self.processes.start(
+            LINK, ["flower-superlink", *address, *self._isolated(), *self._serving(), "--enable-supernode-auth"]
+        )
+        self.processes.listening(LINK, HOST, self.port, START)
+        self._executor(LINK, self.port)
+
+    def register(self, number: int) -> None:
+        """Make the node's public key known to the SuperLink: it takes no other nodes."""
+        key = str(self.credentials.public_key(number))
+        self.processes.run(f"register-{number}", ["flwr", "supernode", "register", key, CONNECTION], START)
+
+    def supernode(self, number: int, port: int) -> None:
+        """One that serves client `number`, and keeps what the client keeps in a folder of its own."""
+        memory = (self.folder / "memory" / f"node-{number}").resolve()
+        name = f"node-{number}"
+        link = ["--superlink", f"{HOST}:{self.port}", "--root-certificates", str(self.credentials.authority)]
+        key = ["--auth-supernode-private-key", str(self.credentials.node_key(number))]
+        config = ["--node-config", f'partition-id={number} memory-dir="{memory}"']
+        address = ["--host", HOST, "--port", str(port)]
+        self.processes.start(
+            name, ["flower-supernode", *link, *key, *config, *address, *self._isolated(), *self._serving()]
+        )
+        self._executor(name, port)
+
+    def _executor(self, name: str, port: int) -> None:
+        """The process that runs the apps of a SuperLink or SuperNode."""
+        secret = ["--superexec-auth-secret-file", str(self.credentials.secret)]
+        trust = ["--root-certificates", str(self.credentials.authority)]
+        address = ["--runtime-api-address", f"{HOST}:{port}"]
+        self.processes.start(f"{name}-apps", ["flower-superexec", *address, *trust, *secret])
+
+    def _isolated(self) -> list[str]:
+        return ["--isolation", "process", "--superexec-auth-secret-file", str(self.credentials.secret)]
+
+    def _serving(self) -> list[str]:
+        made = self.credentials
+        files = {"--ssl-certfile": made.certificate, "--ssl-keyfile": made.key, "--ssl-ca-certfile": made.authority}
+        return [text for flag, file in files.items() for text in (flag, str(file))]
+
+
+@contextmanager
+def loopback(folder: Path, nodes: int, display: Display) -> Iterator[Loopback]:
+    """A SuperLink and `nodes` SuperNodes, which serve the clients 0, 1, ..."""
+    port, *ports = free_ports(nodes + 1, HOST)
+    credentials = Credentials.make(folder / "credentials", nodes)
+    _write_connection(folder / "home", port, credentials)
+    with Processes(folder / "logs", environment(folder / "home")) as processes:
+        federation = Loopback(processes, folder, credentials, nodes, port)
+        display.preparing("starting the SuperLink", 0.0)
+        federation.superlink()
+        for number in range(nodes):
+            display.preparing("starting SuperNodes", number / nodes)
+            federation.register(number)
+            federation.supernode(number, ports[number])
+        display.preparing("starting SuperNodes", 1.0)
+        yield federation
+
+
+def _write_connection(home: Path, port: int, credentials: Credentials) -> None:
+    """Flower's own configuration, in a home of its own: by which name its commands know the SuperLink."""
+    home.mkdir(parents=True, exist_ok=True)
+    known = {"address": f"{HOST}:{port}", "root-certificates": str(credentials.authority)}
+    config = {"superlink": {"default": CONNECTION, CONNECTION: known}}
+    (home / "config.toml").write_text(tomli_w.dumps(config), encoding="utf-8")

@@ -1,0 +1,91 @@
+"""One experiment on a federation that is brought up for it: `fedfuse flower up`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import sleep
+
+from filelock import FileLock, Timeout
+
+from fedfuse.config.experiment import Experiment
+from fedfuse.flower.app import write_app
+from fedfuse.flower.loopback.federation import CONNECTION, LINK, Loopback, loopback
+from fedfuse.flower.server import Deployment
+from fedfuse.records import events, record
+from fedfuse.records.directory import EVENTS, EXPERIMENT, ROUNDS
+from fedfuse.records.record import RoundRecord
+from fedfuse.terminal.progress import Display
+from fedfuse.types import FedfuseError
+
+FOLDER = "flower"  # in the run directory: credentials, app, logs, node memories
+RUN = "run"
+PAUSE = 0.5  # seconds between two looks at the records
+
+
+def up(experiment: Experiment, path: Path, deployment: Deployment, display: Display) -> list[RoundRecord]:
+    """Bring a federation up, with a node for each client, run the experiment in `path`, and take it down."""
+    if (path / EXPERIMENT).exists() and not deployment.resume:
+        raise FedfuseError(f"{path} holds a run already: go on with --resume, or choose another --out")
+    experiment.check()
+    folder = (path / FOLDER).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone_in(folder), loopback(folder, experiment.partition.clients, display) as federation:
+        return submit(experiment, path, federation, deployment, display)
+
+
+def submit(
+    experiment: Experiment, path: Path, federation: Loopback, deployment: Deployment, display: Display
+) -> list[RoundRecord]:
+    """Run the experiment on this federation, to its end."""
+    app = federation.folder / "app"
+    write_app(app, experiment, deployment)
+    federation.processes.start(RUN, ["flwr", "run", str(app), CONNECTION, "--stream"])
+    try:
+        return _followed(experiment, path, federation, display)
+    finally:
+        federation.processes.stop(RUN)
+
+
+def _followed(experiment: Experiment, path: Path, federation: Loopback, display: Display) -> list[RoundRecord]:
+    """Show each round as it is recorded, until the run ends. A node that dies is told of, and costs its answers."""
+    processes = federation.processes
+    history = record.read(path / ROUNDS)
+    display.begin(f"{experiment.name} · {experiment.algorithm.name}", experiment.run_.rounds, history)
+    nodes = {f"node-{number}" for number in range(federation.nodes)}
+    ended = False
+    while not ended:
+        ended = processes.ended(RUN) is not None
+        for done in _new(path, history):
+            history.append(done)
+            display.round_ends(done)
+        processes.must_run(LINK)
+        for name in [name for name in nodes if processes.ended(name) is not None]:
+            nodes.remove(name)
+            display.warn(f"{name} has ended; its log: {processes.log(name)}")
+        sleep(0.0 if ended else PAUSE)
+    if not any(event.kind == "finished" for event in events.read(path / EVENTS)):
+        raise FedfuseError(f"the run did not finish; go on with --resume. The end of its log:\n{processes.tail(RUN)}")
+    display.end(path, history)
+    return history
+
+
+def _new(path: Path, history: list[RoundRecord]) -> list[RoundRecord]:
+    last = history[-1].round if history else 0
+    return [done for done in record.read(path / ROUNDS) if done.round > last]
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    lock = FileLock(folder / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise FedfuseError(
+            f"{folder.parent} has a federation up already: wait for it, or choose another --out"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()

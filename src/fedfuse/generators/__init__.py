@@ -1,6 +1,0 @@
-"""Generators of unlabeled images for a pool: a small net, its file and its trainer."""
-
-from fedfuse.generators.file import load_generator, save_generator
-from fedfuse.generators.net import Generator
-
-__all__ = ["Generator", "load_generator", "save_generator"]

@@ -1,0 +1,94 @@
+"""Checkpoints: written whole or not at all, checked when read, the last three kept.
+
+The file's name carries its round and the SHA-256 of its bytes, so one rename makes both the content and its
+checksum appear, and any safetensors reader can open it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedfuse import codec
+from fedfuse.records.record import RoundRecord
+from fedfuse.types import FedfuseError, Groups, ServerState
+
+KEEP = 3
+NAME = re.compile(r"round-(\d{6})-([0-9a-f]{64})\.safetensors")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    server: ServerState
+    clients: Mapping[int, Groups]  # what each client keeps
+    record: RoundRecord | None  # of the round that ended here; None before the first
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Temporary file, fsync, rename, fsync of the folder: after a crash the file is there whole or not at all."""
+    fresh = path.with_name(f".{path.name}.tmp")
+    try:
+        with fresh.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise FedfuseError(
+            f"{path}: could not be written ({error.strerror}); what was there before is untouched: "
+            "make room and go on with --resume"
+        ) from error
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def save(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write this checkpoint, then drop all but the newest `KEEP`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    header = {"record": checkpoint.record and checkpoint.record.line()}
+    blob = codec.encode_state(checkpoint.server, checkpoint.clients, header)
+    path = folder / f"round-{checkpoint.server.round:06d}-{hashlib.sha256(blob).hexdigest()}.safetensors"
+    write_whole(path, blob)
+    for old in _newest_first(folder)[KEEP:]:
+        old.unlink()
+    return path
+
+
+def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that is sound, and a line for each damaged one, which is set aside."""
+    damaged: list[str] = []
+    for leftover in folder.glob(".*.tmp"):  # a write that a crash cut short
+        leftover.unlink()
+    for path in _newest_first(folder):
+        try:
+            return _read(path), damaged
+        except FedfuseError as error:
+            aside = path.with_name(path.name + ".damaged")
+            path.rename(aside)
+            damaged.append(f"{error}; set aside as {aside.name}")
+    return None, damaged
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted((p for p in folder.iterdir() if NAME.fullmatch(p.name)), reverse=True)
+
+
+def _read(path: Path) -> Checkpoint:
+    match = NAME.fullmatch(path.name)
+    assert match is not None
+    blob = path.read_bytes()
+    if hashlib.sha256(blob).hexdigest() != match[2]:
+        raise FedfuseError(f"{path.name}: its SHA-256 is not the one it was written with")
+    server, clients, header = codec.decode_state(blob)
+    line = header["record"]
+    return Checkpoint(server, clients, None if line is None else RoundRecord.parse(line))

@@ -1,0 +1,85 @@
+"""Several runs of one algorithm, in numbers: over seeds, and to a target."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fedfuse.records.record import RoundRecord
+
+
+class WithHistory(Protocol):
+    """A run in memory or on disk. A row's runs have at least one round each."""
+
+    @property
+    def history(self) -> list[RoundRecord]: ...
+
+
+@dataclass(frozen=True)
+class Row:
+    """One algorithm over its seeds."""
+
+    algorithm: str
+    runs: Sequence[WithHistory]
+
+    @property
+    def name(self) -> str:
+        """The algorithm without its settings."""
+        return self.algorithm.partition("(")[0].strip()
+
+    @property
+    def best(self) -> list[float]:
+        return [best_round(run).test_accuracy for run in self.runs]
+
+    @property
+    def final(self) -> list[float]:
+        return [run.history[-1].test_accuracy for run in self.runs]
+
+    @property
+    def mean_over_rounds(self) -> list[float]:
+        return [statistics.fmean(r.test_accuracy for r in run.history) for run in self.runs]
+
+    @property
+    def seconds(self) -> float:
+        return sum(sum(r.seconds.values()) for run in self.runs for r in run.history)
+
+    def reached(self, target: float) -> list[RoundRecord | None]:
+        """For each seed the first round at or above the target, or None."""
+        return [next((r for r in run.history if r.test_accuracy >= target), None) for run in self.runs]
+
+    def rounds_to(self, target: float) -> str:
+        """Mean rounds to the target over the seeds; censored when a seed never reached it."""
+        rounds = [None if r is None else r.round for r in self.reached(target)]
+        if None in rounds:
+            return f"> {len(self.runs[0].history)}"
+        return f"{statistics.fmean(r for r in rounds if r is not None):.1f}"
+
+    def parameters_to(self, target: float) -> str:
+        """Mean parameters sent, up and down, until the target: Fed-ET's C_acc(x); censored likewise."""
+        sent = [
+            _sent(run, None if r is None else r.round) for run, r in zip(self.runs, self.reached(target), strict=True)
+        ]
+        text = f"{statistics.fmean(sent):.3g}"
+        return f"> {text}" if None in self.reached(target) else text
+
+
+def best_round(run: WithHistory) -> RoundRecord:
+    return max(run.history, key=lambda r: r.test_accuracy)
+
+
+def _sent(run: WithHistory, until: int | None) -> int:
+    rounds = [r for r in run.history if until is None or r.round <= until]
+    return sum(r.params_up + r.params_down for r in rounds)
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation over seeds, in percent."""
+    mean = f"{100 * statistics.fmean(values):.2f}"
+    return f"{mean} ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else mean
+
+
+def deviation(values: Sequence[float]) -> float:
+    """The sample deviation; nothing spreads over one value."""
+    return statistics.stdev(values) if len(values) > 1 else 0.0

@@ -1,0 +1,62 @@
+"""The report in files: the numbers of every figure and table as CSV, every figure as a picture."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from fedfuse.records.checkpoint import write_whole
+from fedfuse.reports.elements import Table, drawn
+from fedfuse.reports.figure import Figure, Numbers
+from fedfuse.reports.page import report_of
+from fedfuse.reports.rounds import every_round
+from fedfuse.reports.to_picture import draw
+from fedfuse.types import FedfuseError
+
+Progress = Callable[[Sequence[Figure]], Iterable[Figure]]
+KINDS = ("svg", "png", "pdf")
+
+
+def write_numbers(paths: Sequence[Path], folder: Path, *, target: float | None = None) -> list[Path]:
+    """A CSV file for each figure and table, and one with every round: `rounds.csv`."""
+    tables = {block.key: block.numbers() for block in drawn(report_of(paths, target).sections)}
+    tables["rounds"] = every_round(paths)
+    folder.mkdir(parents=True, exist_ok=True)
+    for key, numbers in tables.items():
+        write_whole(folder / f"{key}.csv", _csv(numbers).encode())
+    return [folder / f"{key}.csv" for key in tables]
+
+
+def write_pictures(
+    paths: Sequence[Path],
+    folder: Path,
+    *,
+    kinds: Sequence[str] = ("svg", "png"),
+    target: float | None = None,
+    progress: Progress = iter,
+) -> list[Path]:
+    """Every figure in each of these kinds. `progress` passes the figures on and may show where it is."""
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        raise FedfuseError(f"pictures of kind {unknown[0]!r}: they are {', '.join(KINDS)}")
+    figures = [block for block in drawn(report_of(paths, target).sections) if not isinstance(block, Table)]
+    written = []
+    for figure in progress(figures):
+        files = [folder / f"{figure.key}.{kind}" for kind in kinds]
+        draw(figure, files)
+        written += files
+    return written
+
+
+def _csv(numbers: Numbers) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(numbers.columns)
+    writer.writerows([["" if cell is None else _safe(cell) for cell in row] for row in numbers.rows])
+    return text.getvalue()
+
+
+def _safe(cell: str | float) -> str | float:
+    """A client's words may look like a formula, which a spreadsheet would carry out: they are marked as text."""
+    return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "@", "\t", "\r") else cell

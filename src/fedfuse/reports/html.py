@@ -1,0 +1,82 @@
+"""The page: one HTML file that carries everything with it and asks the network for nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from plotly.offline import get_plotlyjs
+
+from fedfuse.records.checkpoint import write_whole
+from fedfuse.reports.elements import Block, Choice, Table, Words, drawn
+from fedfuse.reports.page import Report
+from fedfuse.reports.to_plotly import to_plotly
+
+
+@cache
+def _asset(name: str) -> str:
+    return (resources.files("fedfuse.reports") / "assets" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> jinja2.Template:
+    # Reasons of refused clients are words from outside: everything is escaped that is not marked as ours.
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    return environment.from_string(_asset("page.html"))
+
+
+def whole_page(report: Report) -> str:
+    """A file of its own, with plotly in it."""
+    return _rendered(report, part="page", live=False, plotly=plotly_script())
+
+
+def live_page(report: Report) -> str:
+    """The page of a server, which gives plotly once and the body as often as it changes."""
+    return _rendered(report, part="page", live=True, plotly="")
+
+
+def body(report: Report) -> str:
+    return _rendered(report, part="body", live=True, plotly="")
+
+
+def plotly_script() -> str:
+    return str(get_plotlyjs())
+
+
+def write(report: Report, out: Path) -> Path:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(out, whole_page(report).encode())
+    return out
+
+
+def arranged(blocks: Sequence[Block]) -> list[tuple[Block, bool]]:
+    """Each block, and whether it takes the whole width: figures stand in pairs, an odd last one has both places."""
+    places: list[tuple[Block, bool]] = []
+    left = True
+    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+        whole = _whole(block) or (left and (following is None or _whole(following)))
+        places.append((block, whole))
+        left = whole or not left
+    return places
+
+
+def _whole(block: Block) -> bool:
+    if isinstance(block, Choice):
+        return any(len(option) > 1 or isinstance(option[0], Table) for option in block.options.values())
+    return isinstance(block, Table | Words)
+
+
+def _rendered(report: Report, **settings: Any) -> str:
+    figures = {block.key: to_plotly(block) for block in drawn(report.sections) if not isinstance(block, Table)}
+    # Inside a script element only "<" could end it before its time.
+    data = json.dumps(figures, allow_nan=False).replace("<", "\\u003c")
+    return _template().render(
+        arranged=arranged, report=report, figures=data, style=_asset("page.css"), script=_asset("page.js"), **settings
+    )

@@ -1,0 +1,100 @@
+"""What a sweep found: its best trials, which settings mattered, and all trials as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedfuse.reports.elements import Block, Card, Section, Table, Words
+from fedfuse.reports.figure import Axis, Bar, Bars, Cell, Figure, Parallel
+from fedfuse.sweeps.results import TRIALS, Sweep, Trial, read
+from fedfuse.sweeps.space import Range, said
+
+SHOWN = 5  # trials whose runs the rest of the page shows
+
+
+def found_at(folder: Path) -> Sweep | None:
+    return read(folder) if (folder / TRIALS).is_file() else None
+
+
+def best_runs(sweep: Sweep) -> dict[Path, str]:
+    """The runs of the best trials, and what each is called."""
+    return {sweep.path / path: f"trial {trial.number}" for trial in sweep.ranked[:SHOWN] for path in trial.paths}
+
+
+def section(sweep: Sweep) -> Section | None:
+    if not sweep.trials:
+        return None
+    figures: list[Figure] = []
+    if len(sweep.ranked) > 1:
+        figures.append(_parallel(sweep))
+    if sweep.importances:
+        figures.append(_importances(sweep.importances))
+    blocks: list[Block] = [Words(_verdict(sweep)), *figures, _table(sweep)]
+    return Section("search", "Verdict", blocks, _cards(sweep))
+
+
+def _cards(sweep: Sweep) -> list[Card]:
+    cards = [Card("trials", str(len(sweep.trials)), f"{sum(t.state == 'pruned' for t in sweep.trials)} pruned")]
+    if sweep.ranked:
+        best = f"trial {sweep.best.number}"
+        cards.insert(0, Card("validation accuracy", f"{_percent(sweep.best.validation)} %", f"{best}, the best"))
+        cards.insert(1, Card("its test accuracy", f"{_percent(sweep.best.test)} %", "not used to choose"))
+    return cards
+
+
+def _verdict(sweep: Sweep) -> str:
+    count = {state: sum(t.state == state for t in sweep.trials) for state in ("complete", "pruned", "failed")}
+    told = f"{len(sweep.trials)} trials: " + ", ".join(f"{n} {state}" for state, n in count.items() if n) + "."
+    if sweep.ranked:
+        best = sweep.best
+        settings = ", ".join(f"{key} = {_short(value)}" for key, value in best.parameters.items())
+        told += f" The best is trial {best.number} with {settings}: {_percent(best.validation)} % on validation data."
+    told += " Test data had no part in the choice."
+    return f"{told} The figures below show the best {min(SHOWN, len(sweep.ranked))} trials." if sweep.ranked else told
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else said(value)
+
+
+def _parallel(sweep: Sweep) -> Parallel:
+    done = sweep.ranked
+    axes = [_axis(key, [t.parameters[key] for t in done], sweep) for key in sweep.space]
+    axes.append(Axis("validation / %", [100 * (t.validation or 0.0) for t in done]))
+    caption = "A line per complete trial, through its settings to its validation accuracy; darker is better."
+    return Parallel("parallel", "Trials", caption, axes)
+
+
+def _axis(key: str, values: Sequence[Any], sweep: Sweep) -> Axis:
+    searched = sweep.space[key]
+    if isinstance(searched, Range):
+        return Axis(key, [float(v) for v in values], log=searched.log)
+    words = [_short(v) for v in searched.values]  # in the order in which they were given
+    return Axis(key, [float(words.index(_short(v))) for v in values], {float(i): w for i, w in enumerate(words)})
+
+
+def _importances(shares: Mapping[str, float]) -> Bars:
+    ordered = sorted(shares.items(), key=lambda kv: -kv[1])
+    bar = Bar("importance", [100 * v for _, v in ordered], 0)
+    names = [key for key, _ in ordered]
+    caption = "How much of the differences between trials each setting explains, as estimated from the trials (fANOVA)."
+    return Bars("importance", "What mattered", caption, "", "importance / %", names, [bar], sideways=True)
+
+
+def _table(sweep: Sweep) -> Table:
+    others = [trial for trial in sweep.trials if trial.state != "complete"]
+    columns = ["trial", *sweep.space, "state", "rounds", "validation / %", "test, not used / %"]
+    rows = [_row(trial, list(sweep.space)) for trial in [*sweep.ranked, *others]]
+    return Table("trials", "All trials", columns, rows, ("state",))
+
+
+def _row(trial: Trial, keys: Sequence[str]) -> list[Cell]:
+    settings = [_short(trial.parameters[key]) for key in keys]
+    state = trial.state if trial.reason is None else f"{trial.state}: {trial.reason}"
+    return [trial.number, *settings, state, trial.rounds, _percent(trial.validation), _percent(trial.test)]
+
+
+def _percent(value: float | None) -> str | None:
+    return None if value is None else f"{100 * value:.2f}"

@@ -1,0 +1,197 @@
+"""A figure as a picture for a paper: .svg, .pdf or .png by matplotlib, in the page's colours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import singledispatch
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedfuse.data.picture import panel
+from fedfuse.reports.figure import Bars, Curves, Dots, Figure, Heat, Parallel, heights_of, shades
+from fedfuse.types import FedfuseError
+
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a5195", "#7f8c95")
+INK, SOFT, FAINT = "#1d2730", "#5b6975", "#e4e9ed"
+DASHES = {"solid": "-", "dash": "--", "dot": ":"}
+VEIL = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8}
+UNDATED: dict[str, dict[str, Any]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "text.color": INK,
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "fedfuse",  # the same numbers give the same file
+    "legend.frameon": False,
+}
+
+
+def draw(figure: Figure, paths: Sequence[Path]) -> None:
+    """Write the picture; a file's ending says which kind."""
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure as Sheet
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+    except ImportError as error:
+        raise FedfuseError('pictures need matplotlib: pip install "fedfuse[plots]"') from error
+    with matplotlib.rc_context(STYLE):
+        sheet = Sheet(
+            figsize=_inches(figure), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06), facecolor="white"
+        )
+        axes = sheet.subplots()
+        _onto(figure, axes)
+        for path in paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            sheet.savefig(path, dpi=200, metadata=UNDATED.get(path.suffix))
+
+
+def colour(index: int) -> str:
+    return PALETTE[index % len(PALETTE)]
+
+
+def _inches(figure: Figure) -> tuple[float, float]:
+    if isinstance(figure, Heat):
+        return (5.2, 4.6)
+    if isinstance(figure, Dots):
+        return (min(9.0, max(4.2, 0.34 * len(figure.counts) + 1)), min(9.0, max(2.4, 0.28 * len(figure.labels) + 0.9)))
+    if isinstance(figure, Bars) and figure.sideways:
+        thick = 0.34 if figure.stacked else 0.14 + 0.2 * len(figure.bars)
+        return (5.6, max(1.9, thick * len(figure.categories) + 1.2))
+    return (5.6, 3.4)
+
+
+@singledispatch
+def _onto(figure: Any, axes: Any) -> None:
+    raise TypeError(f"{type(figure).__name__} is no figure")
+
+
+def _labelled(axes: Any, x: str, y: str) -> None:
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+
+
+def _legend(axes: Any, entries: int) -> None:
+    if entries > 1:
+        # Above the axes, where it hides nothing; as many side by side as fit.
+        longest = max(len(text) for text in axes.get_legend_handles_labels()[1])
+        columns = max(1, min(entries, 60 // (longest + 7)))
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, borderaxespad=0.2, fontsize=8)
+
+
+@_onto.register
+def _(figure: Curves, axes: Any) -> None:
+    for series in figure.series:
+        paint = colour(series.colour)
+        if any(series.deviation):
+            low = [y - d for y, d in zip(series.y, series.deviation, strict=True)]
+            high = [y + d for y, d in zip(series.y, series.deviation, strict=True)]
+            axes.fill_between(series.x, low, high, color=paint, alpha=0.15, linewidth=0)
+        few = {"marker": "o", "markersize": 2.6} if len(series.x) <= 25 else {}
+        axes.plot(series.x, series.y, DASHES[series.dash], color=paint, label=series.name, linewidth=1.5, **few)
+    for name, level in figure.levels.items():
+        axes.axhline(level, color=SOFT, linewidth=0.8, linestyle=":")
+        axes.annotate(
+            name, (0.01, level), xycoords=("axes fraction", "data"), ha="left", va="bottom", color=SOFT, fontsize=8
+        )
+    if figure.diagonal:
+        axes.plot([0, 100], [0, 100], ":", color=SOFT, linewidth=0.8)
+    if figure.whole:
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid(color=FAINT, linewidth=0.6)
+    _labelled(axes, figure.x_title, figure.y_title)
+    _legend(axes, len(figure.series) + figure.diagonal)
+
+
+@_onto.register
+def _(figure: Bars, axes: Any) -> None:
+    places = list(range(len(figure.categories)))
+    wide = 0.75 if figure.stacked else 0.8 / len(figure.bars)
+    below = [0.0] * len(places)
+    put, error = (axes.barh, "xerr") if figure.sideways else (axes.bar, "yerr")
+    for number, bar in enumerate(figure.bars):
+        values = [0.0 if v is None else v for v in bar.values]
+        shift = 0.0 if figure.stacked else (number - (len(figure.bars) - 1) / 2) * wide
+        base = {"left" if figure.sideways else "bottom": list(below)} if figure.stacked else {}
+        spread = (
+            {error: list(bar.deviation), "error_kw": {"ecolor": SOFT, "elinewidth": 0.8}} if any(bar.deviation) else {}
+        )
+        put([p + shift for p in places], values, wide, color=colour(bar.colour), label=bar.name, **base, **spread)
+        below = [b + v for b, v in zip(below, values, strict=True)] if figure.stacked else below
+    if figure.sideways:
+        axes.set_yticks(places, figure.categories)
+        axes.invert_yaxis()
+        _labelled(axes, figure.y_title, figure.x_title)
+    else:
+        crowded = sum(map(len, figure.categories)) > 60
+        axes.set_xticks(places, figure.categories, rotation=60 if crowded else 0, ha="right" if crowded else "center")
+        _labelled(axes, figure.x_title, figure.y_title)
+    axes.grid(color=FAINT, linewidth=0.6, axis="x" if figure.sideways else "y")
+    if figure.top is not None:
+        (axes.set_xlim if figure.sideways else axes.set_ylim)(0, figure.top)
+    _legend(axes, len(figure.bars))
+
+
+@_onto.register
+def _(figure: Dots, axes: Any) -> None:
+    counts = torch.tensor(figure.counts)
+    width, _ = _inches(figure)
+    panel(axes, "", counts, figure.labels, 72 * (width - 0.8) / len(counts), int(counts.max()))
+    axes.set_xlabel(figure.x_title, color=INK)
+
+
+@_onto.register
+def _(figure: Heat, axes: Any) -> None:
+    shares = figure.shares
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=100)
+    few = len(figure.labels) <= 12
+    if few:
+        for i, row in enumerate(shares):
+            for j, value in enumerate(row):
+                axes.text(
+                    j, i, f"{value:.0f}", ha="center", va="center", fontsize=7, color="white" if value > 60 else INK
+                )
+    step = -(-len(figure.labels) // 25)
+    long = max(map(len, figure.labels), default=0) > 3
+    axes.set_xticks(range(0, len(figure.labels), step), figure.labels[::step], rotation=90 if long else 0)
+    axes.set_yticks(range(0, len(figure.labels), step), figure.labels[::step])
+    axes.figure.colorbar(image, ax=axes, label="%", shrink=0.85).outline.set_visible(False)
+    _labelled(axes, figure.x_title, figure.y_title)
+
+
+@_onto.register
+def _(figure: Parallel, axes: Any) -> None:
+    import matplotlib
+
+    heights = [heights_of(axis) for axis in figure.axes]
+    shade = matplotlib.colormaps["Blues"]
+    for number, level in enumerate(shades(figure)):
+        axes.plot(
+            range(len(heights)), [column[number] for column in heights], color=shade(0.25 + 0.7 * level), linewidth=1.2
+        )
+    for place, axis in enumerate(figure.axes):
+        axes.axvline(place, color=FAINT, linewidth=0.8, zorder=0)
+        for text, height in axis.marks():
+            axes.annotate(
+                text,
+                (place, height),
+                xytext=(-3, 0),
+                textcoords="offset points",
+                ha="right",
+                va="center",
+                fontsize=7,
+                bbox=VEIL,
+            )
+    axes.set_xticks(range(len(heights)), [axis.name for axis in figure.axes])
+    axes.set_xlim(-0.4, len(heights) - 0.9)
+    axes.tick_params(length=0, top=False, labeltop=True, labelbottom=False)
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set_visible(False)

@@ -1,0 +1,106 @@
+"""The worker process: `python -m fedfuse.runs.worker`. Messages are lines of JSON.
+
+First it is told which experiment to serve, and from which folder of data; then it is sent tasks. It answers on
+what was its standard output when it began; what a user's code prints goes to standard error instead. It ends
+when its standard input does, so no worker outlives its run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+import torch
+
+from fedfuse import codec
+from fedfuse.algorithm import Algorithm
+from fedfuse.context import Context
+from fedfuse.data.federation import Federation
+from fedfuse.engines.engine import attempt
+from fedfuse.config.experiment import load
+from fedfuse.types import Failure, FedfuseError, Groups, Snapshot, Task, Tensors
+
+
+@lru_cache(maxsize=8)
+def _group(path: str) -> Tensors:
+    """The round's model, read once for all the clients that this worker trains from it."""
+    return codec.decode(Path(path).read_bytes())[0]["group"]
+
+
+def _task(message: dict[str, Any]) -> Task:
+    model = None
+    if message["arch"] is not None:
+        model = Snapshot(message["arch"], _group(message["params"]), _group(message["buffers"]))
+    extra = {name: _group(path) for name, path in message["extra"].items()}
+    return Task(message["client"], message["round"], model, extra)
+
+
+def answer(message: dict[str, Any], algorithm: Algorithm, ctx: Context) -> dict[str, Any]:
+    """Do one task; the update and what the client keeps go into files, their names into the answer."""
+    memory: Groups = {} if message["memory"] is None else codec.decode(Path(message["memory"]).read_bytes())[0]
+    result, kept = attempt(algorithm, _task(message), memory, ctx.at(message["round"]))
+    path = Path(message["answer"])
+    reply: dict[str, Any] = {"answer": None, "failure": None, "kept": None}
+    if isinstance(result, Failure):
+        return {**reply, "failure": result.reason}
+    path.write_bytes(codec.encode_update(result))
+    if kept:
+        fresh = path.with_suffix(".kept")
+        fresh.write_bytes(codec.encode(kept, {}))
+        reply["kept"] = str(fresh)
+    return {**reply, "answer": str(path)}
+
+
+def open_(message: dict[str, Any]) -> tuple[Algorithm, Context]:
+    """The experiment to serve, over the federation's memory-mapped arrays."""
+    _group.cache_clear()
+    experiment = load(message["experiment"])
+    torch.set_num_threads(experiment.run_.threads)
+    return experiment.algorithm.build(), experiment.context(Federation.open(Path(message["folder"])))
+
+
+def _lines() -> Iterator[bytes]:
+    """Lines of standard input. When it ends so does this process, even in the middle of a client's work."""
+    lines: SimpleQueue[bytes] = SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin.buffer:
+            lines.put(line)
+        os._exit(0)
+
+    Thread(target=read, daemon=True).start()
+    while True:
+        yield lines.get()
+
+
+def main() -> None:
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run's to handle; it ends its workers
+    serving: tuple[Algorithm, Context] | None = None
+    for line in _lines():
+        message = json.loads(line)
+        if "experiment" in message:
+            problem = None
+            try:
+                serving = open_(message)
+            except FedfuseError as error:
+                problem = str(error)
+            reply: dict[str, Any] = {"problem": problem}
+        else:
+            assert serving is not None
+            reply = answer(message, *serving)
+        replies.write(json.dumps(reply).encode() + b"\n")
+        replies.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""The outcome of a sweep, as its directory holds it. Nothing here needs Optuna.
+
+`trials.json` is replaced as a whole after each trial:
+
+    {
+      "experiment": "digits",           the name of the experiment
+      "rounds": 20,                     rounds of a whole trial
+      "seeds": 1,                       runs per trial; accuracies are means over them
+      "space": {                        what was searched, in the order in which it was given
+        "local.lr": {"low": 0.01, "high": 1.0, "log": true},     two whole ends mean whole numbers
+        "algorithm.steps": {"values": [100, 500]}
+      },
+      "trials": [                       those that are over, by number
+        {
+          "number": 7,
+          "parameters": {"local.lr": 0.31, "algorithm.steps": 500},
+          "state": "complete",          or "pruned" (ended early) or "failed"
+          "validation": 0.93,           after its last round: what the sweep chooses by; null if failed
+          "test": 0.92,                 after its last round, never used for choosing; null if it has no round
+          "rounds": 20,                 how many it has done
+          "path": "trial-0007",         its run directory, relative to this file
+          "paths": ["trial-0007"],      all that were begun: one per seed, in that order; [] if it failed before that
+          "reason": null                why it failed
+        }
+      ],
+      "importances": {"local.lr": 0.9, "algorithm.steps": 0.1},  shares of the variance of validation accuracy that
+                                        each key explains (fANOVA), largest first; {} while there are too few trials
+      "best": 7                         the number of the best complete trial, or null
+    }
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from fedfuse.records.checkpoint import write_whole
+from fedfuse.sweeps.space import Space, from_facts
+from fedfuse.types import FedfuseError
+
+SWEEP = "sweep.toml"  # what is searched
+STUDY = "study.db"  # Optuna's own record, for resuming and for its dashboard
+TRIALS = "trials.json"
+
+State = Literal["complete", "pruned", "failed"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One set of parameters and what came of it. `validation` and `test` are those after its last round."""
+
+    number: int
+    parameters: Mapping[str, Any]
+    state: State
+    validation: float | None
+    test: float | None
+    rounds: int
+    path: str
+    paths: tuple[str, ...]
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """All trials that are over."""
+
+    path: Path
+    experiment: str
+    rounds: int
+    seeds: int
+    space: Space
+    trials: tuple[Trial, ...]
+    importances: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def ranked(self) -> list[Trial]:
+        """Complete trials, best validation accuracy first; of equals the earlier one."""
+        return sorted((t for t in self.trials if t.state == "complete"), key=lambda t: (-(t.validation or 0), t.number))
+
+    @property
+    def best(self) -> Trial:
+        if ranked := self.ranked:
+            return ranked[0]
+        reasons = [f"trial {t.number}: {t.reason}" for t in self.trials if t.reason]
+        raise FedfuseError(f"{self.path}: no trial was completed. " + (reasons[0] if reasons else "Run more trials"))
+
+
+def write(sweep: Sweep) -> None:
+    facts = {
+        "experiment": sweep.experiment,
+        "rounds": sweep.rounds,
+        "seeds": sweep.seeds,
+        "space": {key: parameter.facts() for key, parameter in sweep.space.items()},
+        "trials": [asdict(trial) for trial in sweep.trials],
+        "importances": dict(sweep.importances),
+        "best": sweep.ranked[0].number if sweep.ranked else None,
+    }
+    write_whole(sweep.path / TRIALS, (json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def read(folder: Path) -> Sweep:
+    """What `write` wrote."""
+    file = folder / TRIALS
+    try:
+        facts = json.loads(file.read_text(encoding="utf-8"))
+        trials = tuple(Trial(**{**trial, "paths": tuple(trial["paths"])}) for trial in facts["trials"])
+        space = {key: from_facts(parameter) for key, parameter in facts["space"].items()}
+        return Sweep(folder, facts["experiment"], facts["rounds"], facts["seeds"], space, trials, facts["importances"])
+    except OSError as error:
+        raise FedfuseError(
+            f"{file}: cannot be read ({error.strerror}): is {folder} the directory of a sweep?"
+        ) from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise FedfuseError(f"{file}: not the trials of a sweep ({error}): run the sweep's command again") from error

@@ -1,0 +1,239 @@
+"""A search for good settings: trial after trial with other parameters, chosen by validation accuracy.
+
+The test data takes no part: neither the proposals nor the pruning nor the ranking sees a test accuracy. A sweep that
+is stopped at any instant goes on to the same trials, since proposals are drawn by key and each trial is a run that
+can be resumed.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tomli_w
+from filelock import FileLock, Timeout
+
+from fedfuse.config.experiment import Experiment
+from fedfuse.data.federation import Federation
+from fedfuse.data.sources.location import Shelf
+from fedfuse.records import record
+from fedfuse.records.checkpoint import write_whole
+from fedfuse.records.directory import EXPERIMENT, ROUNDS
+from fedfuse.runs.run import provenance
+from fedfuse.sweeps import results, space
+from fedfuse.sweeps import study as optuna_study
+from fedfuse.sweeps.results import STUDY, SWEEP, Sweep, Trial
+from fedfuse.sweeps.space import Parameter, Space, parse_parameter
+from fedfuse.sweeps.study import Pruned, Pruning
+from fedfuse.terminal.progress import Display, Silent
+from fedfuse.types import FedfuseError
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial
+
+INDIFFERENT = ("experiment.run.workers", "experiment.run.track", "experiment.name")  # they change no bit of a run
+
+
+@dataclass(frozen=True)
+class Median:
+    """End a trial that is worse than the median: not before `startup` complete trials, nor in its `warmup` rounds."""
+
+    startup: int = 5
+    warmup: int | None = None  # by default a quarter of the rounds
+
+    def __post_init__(self) -> None:
+        if min(self.startup, self.warmup or 0) < 0:
+            raise FedfuseError(f"{self}: neither may be negative; 0 prunes from the first on")
+
+
+MEDIAN = Median()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides a sweep, but for how many trials it has."""
+
+    experiment: Experiment
+    space: Space
+    seed: int
+    seeds: int
+    prune: Median | None
+
+    @property
+    def warmup(self) -> int:
+        given = None if self.prune is None else self.prune.warmup
+        return self.experiment.run_.rounds // 4 if given is None else given
+
+    def runs(self, number: int, parameters: Mapping[str, Any]) -> dict[str, Experiment]:
+        """The runs of a trial, by directory: one for each seed, the experiment's own first."""
+        own = self.experiment.run_.seed
+        settings = space.in_order(parameters)
+        return {
+            name: self.experiment.with_settings({**settings, "run.seed": own + i})
+            for i, name in enumerate(self.names(number))
+        }
+
+    def names(self, number: int) -> tuple[str, ...]:
+        own = self.experiment.run_.seed
+        first = f"trial-{number:04d}"
+        return (first, *(f"{first}-seed{own + i}" for i in range(1, self.seeds)))
+
+    def facts(self, federation: Federation) -> dict[str, Any]:
+        """As `sweep.toml` holds them."""
+        prune = {} if self.prune is None else {"startup": self.prune.startup, "warmup": self.warmup}
+        return {
+            "seed": self.seed,
+            "seeds": self.seeds,
+            "prune": prune,
+            "space": {key: str(parameter) for key, parameter in self.space.items()},
+            "experiment": self.experiment.resolved(),
+            "provenance": provenance(self.experiment, federation),
+        }
+
+
+def sweep(
+    experiment: Experiment,
+    space: Mapping[str, Parameter | str],
+    *,
+    trials: int = 20,
+    out: str | Path | None = None,
+    seed: int = 0,
+    seeds: int = 1,
+    prune: Median | None = MEDIAN,
+    display: Display | None = None,
+) -> Sweep:
+    """Try parameters until there are `trials` of them in `out`, and gather everything.
+
+    `space` gives each dotted key a `Range`, a `Choice`, or what one writes on the command line: "0.01..1:log". `seed`
+    is that of the proposals; each run has the experiment's own, and with `seeds` the ones after it as well.
+    """
+    parameters = {key: parse_parameter(key, p) if isinstance(p, str) else p for key, p in space.items()}
+    if min(trials, seeds) < 1:
+        raise FedfuseError(f"a sweep of {trials} trials with {seeds} seeds each: give at least one of both")
+    plan = Plan(experiment, parameters, seed, seeds, prune)
+    display, folder = display or Silent(), Path(out or default_path(experiment))
+    federation = _checked(plan, display)
+    with _alone_in(folder), optuna_study.quiet():
+        _settle(folder, plan.facts(federation))
+        pruner = None if prune is None else optuna_study.median_pruner(prune.startup, plan.warmup)
+        with optuna_study.opened(folder / STUDY, seed, pruner) as study:
+            for number in range(len(optuna_study.finished(study)), trials):
+                display.run_of_many(number + 1, trials)
+                _try(plan, study, folder, display)
+                results.write(_gathered(plan, study, folder))
+            result = _gathered(plan, study, folder)
+            results.write(result)  # a kill may have come between a trial and its entry
+    return result
+
+
+def default_path(experiment: Experiment) -> Path:
+    return Path("runs") / f"sweep-{experiment.name}"
+
+
+def _checked(plan: Plan, display: Display) -> Federation:
+    """Everything short of training: the experiment takes every value, and there is data to choose by."""
+    space.check_keys(tuple(plan.space))
+    first, *others = space.probes(plan.space)
+    for settings in others:
+        plan.experiment.with_settings(settings)
+    federation = plan.experiment.with_settings(first).check(Shelf.at(progress=display.preparing))
+    if not len(federation.validation):
+        raise FedfuseError(
+            f"data.validation = {plan.experiment.data.validation:g}: a sweep chooses by validation accuracy, and no "
+            "validation data is held out; set a share of the training data apart: --set data.validation=0.1"
+        )
+    return federation
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """One sweep at a time in a directory, and none in a run's."""
+    if (folder / EXPERIMENT).exists():
+        raise FedfuseError(f"{folder} holds a run: choose another --out for the sweep")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise FedfuseError(f"{folder} is in use by another process: wait for it, or choose another --out") from None
+
+
+def _settle(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Write what this sweep is; or, where it is written, refuse to go on as something else."""
+    file = folder / SWEEP
+    if file.exists():
+        before, now = _dotted(tomllib.loads(file.read_text(encoding="utf-8"))), _dotted(facts)
+        keys = [key for key in sorted({*before, *now}) if key not in INDIFFERENT]
+        said = [f"  {k}: {before.get(k, 'not set')} then, {now.get(k, 'not set')} now" for k in keys]
+        differences = [line for k, line in zip(keys, said, strict=True) if before.get(k) != now.get(k)]
+        if differences:
+            listed = "\n".join(differences)
+            raise FedfuseError(
+                f"{folder} holds another sweep\n{listed}\nGive the same settings, or choose another --out"
+            )
+    write_whole(file, tomli_w.dumps(facts).encode())
+
+
+def _dotted(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _dotted(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _try(plan: Plan, study: Study, folder: Path, display: Display) -> None:
+    """Carry out the next trial, or what is left of the one that was under way."""
+    trial = optuna_study.next_trial(study)
+    parameters = optuna_study.proposed(trial, plan.space)
+    try:
+        accuracies: list[float] = []
+        for name, experiment in plan.runs(trial.number, parameters).items():
+            # The other seeds are other validation data, with which the median of the first is not to be compared.
+            observers = [] if accuracies else [Pruning(trial)]
+            path = folder / name
+            run = experiment.run(path, resume=(path / EXPERIMENT).exists(), display=display, observers=observers)
+            assert run.final.validation_accuracy is not None
+            accuracies.append(run.final.validation_accuracy)
+    except Pruned:
+        optuna_study.tell_pruned(trial)
+    except FedfuseError as error:
+        if isinstance(error.__cause__, OSError):  # a full disk says nothing about the parameters
+            raise
+        display.warn(f"trial {trial.number} failed: {error}")
+        optuna_study.tell_failed(trial, str(error))
+    else:
+        study.tell(trial, statistics.fmean(accuracies))
+
+
+def _gathered(plan: Plan, study: Study, folder: Path) -> Sweep:
+    return Sweep(
+        folder,
+        plan.experiment.name,
+        plan.experiment.run_.rounds,
+        plan.seeds,
+        plan.space,
+        tuple(_outcome(plan, trial, folder) for trial in optuna_study.finished(study)),
+        optuna_study.importances(study, plan.space, plan.seed),
+    )
+
+
+def _outcome(plan: Plan, trial: FrozenTrial, folder: Path) -> Trial:
+    names = [name for name in plan.names(trial.number) if (folder / name / EXPERIMENT).exists()]
+    histories = [history for name in names if (history := record.read(folder / name / ROUNDS))]
+    return Trial(
+        number=trial.number,
+        parameters=optuna_study.values_of(trial.params, plan.space),
+        state=optuna_study.STATES[trial.state],
+        validation=trial.value,  # of a pruned one Optuna takes the last report
+        test=statistics.fmean(history[-1].test_accuracy for history in histories) if histories else None,
+        rounds=len(histories[0]) if histories else 0,
+        path=plan.names(trial.number)[0],
+        paths=tuple(names),
+        reason=optuna_study.reason(trial),
+    )

@@ -1,0 +1,172 @@
+"""What a person sees of a run while it goes on: live bars on a terminal, plain lines when piped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from fedfuse.records.record import RoundRecord
+
+
+class Display(Protocol):
+    def run_of_many(self, number: int, total: int) -> None:
+        """The run that begins is one of several."""
+
+    def preparing(self, what: str, fraction: float) -> None: ...
+
+    def begin(self, title: str, rounds: int, history: Sequence[RoundRecord]) -> None: ...
+
+    def round_begins(self, number: int, cohort: Sequence[int]) -> None: ...
+
+    def answered(self, client: int) -> None: ...
+
+    def round_ends(self, record: RoundRecord) -> None: ...
+
+    def warn(self, message: str) -> None: ...
+
+    def end(self, path: Path, history: Sequence[RoundRecord]) -> None: ...
+
+
+class Silent:
+    """Nothing: the display of a run from Python."""
+
+    def run_of_many(self, number: int, total: int) -> None:
+        pass
+
+    def preparing(self, what: str, fraction: float) -> None:
+        pass
+
+    def begin(self, title: str, rounds: int, history: Sequence[RoundRecord]) -> None:
+        pass
+
+    def round_begins(self, number: int, cohort: Sequence[int]) -> None:
+        pass
+
+    def answered(self, client: int) -> None:
+        pass
+
+    def round_ends(self, record: RoundRecord) -> None:
+        pass
+
+    def warn(self, message: str) -> None:
+        pass
+
+    def end(self, path: Path, history: Sequence[RoundRecord]) -> None:
+        pass
+
+
+def problems(record: RoundRecord) -> list[str]:
+    """What went wrong in a round, a line each."""
+    lines = [f"round {record.round}: client {client} {reason}" for client, reason in record.rejected.items()]
+    warnings = [f"round {record.round}: {text}" for text in (record.note, record.facts.get("warning")) if text]
+    return lines + warnings
+
+
+class Lines(Silent):
+    """A line per round, for pipes and log files."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.rounds, self.done, self.left, self.started = 0, 0, 0, perf_counter()
+        self._announced: set[str] = set()
+        self._place = ""
+
+    def run_of_many(self, number: int, total: int) -> None:
+        self._place = f"run {number}/{total} · " if total > 1 else ""
+
+    def preparing(self, what: str, fraction: float) -> None:
+        if what not in self._announced:
+            self._announced.add(what)
+            self._line(what)
+
+    def begin(self, title: str, rounds: int, history: Sequence[RoundRecord]) -> None:
+        self.rounds, self.done, self.left = rounds, 0, rounds - len(history)
+        self.started = perf_counter()
+        self._line(f"{self._place}{title} · {rounds} rounds" + (f" · {len(history)} done before" if history else ""))
+
+    def round_ends(self, record: RoundRecord) -> None:
+        for problem in problems(record):
+            self.warn(problem)
+        self.done, self.left = self.done + 1, self.left - 1
+        remaining = (perf_counter() - self.started) / self.done * self.left
+        self._line(
+            f"round {record.round:>{len(str(self.rounds))}}/{self.rounds}  accuracy {record.test_accuracy:.4f}  "
+            f"loss {record.test_loss:.4f}  clients {len(record.cohort) - len(record.rejected)}/{len(record.cohort)}  "
+            f"{sum(record.seconds.values()):.1f} s  left {remaining:.0f} s"
+        )
+
+    def warn(self, message: str) -> None:
+        self._line(f"warning: {message}")
+
+    def _line(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+class _Accuracy(ProgressColumn):
+    """The accuracy after the last round, once there is one."""
+
+    def render(self, task: Task) -> Text:
+        accuracy = task.fields.get("accuracy")
+        return Text("" if accuracy is None else f"accuracy {accuracy:.4f}", style="bold green")
+
+
+class Live(Silent):
+    """Bars: the runs if there are several, the rounds, and the clients of this round."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._bars = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=28),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}", style="dim"),
+            _Accuracy(),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            console=console,
+            transient=True,
+        )
+        self._runs = self._bars.add_task("runs", total=1, visible=False)
+        self._rounds = self._bars.add_task("rounds", total=1, visible=False)
+        self._clients = self._bars.add_task("clients", total=1, visible=False)
+        self._preparing = self._bars.add_task("preparing", total=100, visible=False)
+
+    def __enter__(self) -> Live:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bars.stop()
+
+    def run_of_many(self, number: int, total: int) -> None:
+        self._bars.update(self._runs, total=total, completed=number - 1, visible=total > 1)
+
+    def preparing(self, what: str, fraction: float) -> None:
+        self._bars.update(self._preparing, description=what, completed=100 * fraction, visible=fraction < 1)
+
+    def begin(self, title: str, rounds: int, history: Sequence[RoundRecord]) -> None:
+        self._bars.reset(self._rounds, total=rounds, completed=len(history), visible=True, description=title)
+
+    def round_begins(self, number: int, cohort: Sequence[int]) -> None:
+        self._bars.reset(
+            self._clients, total=len(cohort), visible=True, description=f"  round {number}, clients", accuracy=None
+        )
+
+    def answered(self, client: int) -> None:
+        self._bars.advance(self._clients)
+
+    def round_ends(self, record: RoundRecord) -> None:
+        for problem in problems(record):
+            self.warn(problem)
+        self._bars.update(self._rounds, advance=1, accuracy=record.test_accuracy)
+
+    def warn(self, message: str) -> None:
+        self.console.print(Text("warning ", style="yellow").append(message, style="default"), highlight=False)
+
+    def end(self, path: Path, history: Sequence[RoundRecord]) -> None:
+        self._bars.update(self._clients, visible=False)

@@ -1,0 +1,140 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fedfuse import models, signature
+from fedfuse.algorithms import ALGORITHMS
+from fedfuse.config.experiment import Experiment, builtin
+from fedfuse.data.federation import Federation
+from fedfuse.data.partition import SCHEMES
+from fedfuse.data.picture import summary
+from fedfuse.data.pool import POOLS
+from fedfuse.data.sources import PATTERNS, SOURCES
+from fedfuse.records.directory import CHECKPOINTS, EXPERIMENT, MODELS, ROUNDS
+from fedfuse.records.statistics import Row, spread
+from fedfuse.runs.run import Run
+
+
+def plain_table(title: str, *columns: str, numbers_from: int = 1, wrap: bool = False) -> Table:
+    """Numbers stand on the right, from the column `numbers_from` on. Headers of a user's own words may wrap."""
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        header_style="bold cyan",
+        collapse_padding=True,
+        pad_edge=False,
+    )
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="right" if i >= numbers_from else "left", no_wrap=not wrap, vertical="bottom")
+    return table
+
+
+def of_run(run: Run) -> RenderableType:
+    """The end of a run: its accuracies and where everything lies."""
+    table = plain_table("", "model", "final accuracy", "final loss", "best accuracy", "at round")
+    for arch, score in run.final.models.items():
+        best = max(run.history, key=lambda r, a=arch: r.models[a]["accuracy"])  # type: ignore[misc]
+        table.add_row(
+            arch,
+            f"{100 * score['accuracy']:.2f} %",
+            f"{score['loss']:.4f}",
+            f"{100 * best.models[arch]['accuracy']:.2f} %",
+            str(best.round),
+        )
+    return Group(table, _places(run.path))
+
+
+def _places(path: Path) -> Text:
+    text = Text()
+    for name, what in (
+        (ROUNDS, "one record per round"),
+        (MODELS, "the trained models"),
+        (EXPERIMENT, "what was run"),
+        (CHECKPOINTS, "for --resume"),
+    ):
+        text.append(f"  {path / name}", style="green").append(f"  {what}\n", style="dim")
+    return text
+
+
+def of_comparison(experiment: Experiment, rows: Sequence[Row], target: float | None, folder: Path) -> RenderableType:
+    rounds, seeds = experiment.run_.rounds, len(rows[0].runs)
+    columns = ["algorithm", "best\naccuracy %", "final\naccuracy %", "mean over\nrounds %"]
+    if target is not None:
+        columns += [f"rounds to\n{100 * target:g} %", f"parameters\nto {100 * target:g} %"]
+    table = plain_table(f"{experiment.name}: {rounds} rounds, {seeds} seed{'s' * (seeds > 1)}", *columns, "seconds")
+    top = max(sum(row.best) for row in rows)
+    names = [row.name for row in rows]
+    said = Text()
+    for row in rows:
+        label = row.name if names.count(row.name) == 1 else row.algorithm
+        if label != row.algorithm:  # its settings would widen the column: they stand below
+            said.append(f"  {row.algorithm}\n", style="dim")
+        reach = [] if target is None else [row.rounds_to(target), row.parameters_to(target)]
+        cells = [label, spread(row.best), spread(row.final), spread(row.mean_over_rounds), *reach]
+        table.add_row(*cells, f"{row.seconds:.1f}", style="bold green" if sum(row.best) == top else None)
+    return Group(table, said, Text(f"  {folder}", style="green").append("  a run directory each\n", style="dim"))
+
+
+def _described(title: str, entries: Mapping[str, str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, padding=(0, 2))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column()
+    for name, text in entries.items():
+        table.add_row(name, Text(text))
+    return table
+
+
+def catalogue() -> list[Table]:
+    """Everything that has a name."""
+    functions = {"algorithms": ALGORITHMS, "partitions": SCHEMES, "data sources": SOURCES, "pools": POOLS}
+    described = {title: {n: signature.summary(f) for n, f in known.items()} for title, known in functions.items()}
+    described["data sources"] |= PATTERNS
+    described["algorithms"]["package.module:function"] = "your own function that gives an Algorithm"
+    first_lines = {name: f.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for name, f in builtin().items()}
+    zoo = {name: entry.description for name, entry in models.ZOO.items()}
+    order = ["algorithms", "experiments", "models", "partitions", "data sources", "pools"]
+    described |= {"experiments": first_lines, "models": zoo}
+    return [_described(title, described[title]) for title in order]
+
+
+def of_check(experiment: Experiment, federation: Federation) -> RenderableType:
+    sizes = [len(part) for part in federation.parts]
+    return _described(
+        f"{experiment.name} is sound",
+        {
+            "data": f"{experiment.data.source}: {len(federation.train):,} training, {len(federation.validation):,} "
+            f"validation, {len(federation.test):,} test examples, {federation.train.classes} classes, "
+            f"shape {federation.train.shape}",
+            "pool": "none" if federation.pool is None else f"{len(federation.pool):,} unlabeled examples",
+            "partition": f"{partition_title(experiment)}: {min(sizes):,} to {max(sizes):,} examples each",
+            "models": ", ".join(experiment.models.weights),
+            "algorithm": experiment.algorithm.name,
+            "fingerprint": federation.fingerprint[:16],
+        },
+    )
+
+
+def partition_title(experiment: Experiment) -> str:
+    settings = ", ".join(f"{k}={v}" for k, v in experiment.partition.settings.items() if k != "tries")
+    scheme = f"{experiment.partition.scheme}({settings})" if settings else experiment.partition.scheme
+    return f"{experiment.data.source}, {experiment.partition.clients} clients, {scheme}"
+
+
+def of_partition(experiment: Experiment, federation: Federation) -> Table:
+    labels = federation.labels
+    shown = labels if len(labels) <= 12 else ()  # a hundred columns fit on no screen
+    table = plain_table(partition_title(experiment), "client", "n", "classes", "entropy", *shown)
+    for row in summary(federation):
+        counts = [str(n) if n else "·" for n in row.counts] if shown else []
+        table.add_row(str(row.client), f"{row.examples:,}", str(row.present), f"{row.entropy:.2f}", *counts)
+    return table
