@@ -25,7 +25,7 @@ from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
 from fedfuse.local import Training
 from fedfuse.local_settings import LocalSettings
-from fedfuse.types import Extras, Failure, Groups, Like, ServerState, Snapshot, Task, Update
+from fedfuse.types import Extras, Failure, Groups, ServerState, Snapshot, Task, TensorSpec, Update
 
 # Nets: `package.module:factory` architectures.
 
@@ -210,7 +210,7 @@ class Remembering:
 
 
 def a_count(server: ServerState, client: int, ctx: Context) -> Extras:
-    return {"count": {"n": Like((), torch.int64)}}
+    return {"count": {"n": TensorSpec((), torch.int64)}}
 
 
 def remembering() -> Algorithm:

@@ -38,7 +38,7 @@ def test_a_dotted_setting_is_the_experiments_for_this_algorithm_alone() -> None:
     }
     made = variants(fedfuse.load("digits", SMALL), ["fedavg", said], [0])
     assert [list(each.models.weights) for each in made.values()] == [["mlp:64-32"], ["mlp:8", "mlp:6"]]
-    assert {each.run_.selection for each in made.values()} == {"uniform"}  # the same cohorts for both
+    assert {each.run.selection for each in made.values()} == {"uniform"}  # the same cohorts for both
 
 
 def test_of_run_only_the_rounds_may_differ() -> None:

@@ -41,7 +41,7 @@ def test_a_sound_file_is_filled_up_with_defaults(file: Path) -> None:
     file.write_text(SOUND)
     made = load(file)
     assert made.name == "mine"
-    assert (made.run_.rounds, made.partition.clients, made.algorithm.name) == (20, 10, "fedavg")
+    assert (made.run.rounds, made.partition.clients, made.algorithm.name) == (20, 10, "fedavg")
     # A resolved experiment states what it runs with, settings of its functions among them.
     assert made.resolved()["algorithm"] == {"name": "fedavg", "weights": "examples", "buffers": "mean"}
 
@@ -152,7 +152,7 @@ def test_every_settings_key_can_be_set_from_outside(file: Path) -> None:
         "data.pool": "noise",
     }
     made = load(file, {**settings, "data.pool.size": 50})
-    assert (made.local.lr, made.run_.seed) == (0.5, 9)
+    assert (made.local.lr, made.run.seed) == (0.5, 9)
     assert made.resolved()["partition"]["alpha"] == 0.3
     assert made.resolved()["data"]["pool"] == {"kind": "noise", "size": 50}
 

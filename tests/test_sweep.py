@@ -60,7 +60,7 @@ class Scripted:
         history = record.read(out / "rounds.jsonl")
         for observer in observers:
             observer.begin(experiment, out, tuple(history))
-        for round in range(len(history) + 1, experiment.run_.rounds + 1):
+        for round in range(len(history) + 1, experiment.run.rounds + 1):
             history.append(made := crafted(round, validation))
             record.append(out / "rounds.jsonl", made)
             if (number, round) in self.stop:
@@ -124,7 +124,7 @@ def test_nothing_is_pruned_without_pruning_nor_in_the_last_round(
 def test_with_several_seeds_the_mean_counts(
     experiment: Experiment, scripted: Callable[[Score], Scripted], tmp_path: Path
 ) -> None:
-    scripted(lambda number, made: (number + made.run_.seed) / 10)
+    scripted(lambda number, made: (number + made.run.seed) / 10)
     found = sweep(experiment, SPACE, trials=2, out=tmp_path, seeds=3)
     assert [t.validation for t in found.trials] == pytest.approx([0.1, 0.2])  # of 0, 0.1, 0.2 and of 0.1, 0.2, 0.3
     assert found.best.paths == ("trial-0001", "trial-0001-seed1", "trial-0001-seed2")

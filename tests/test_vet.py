@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedfuse.context import Context
 from fedfuse.testing import copied, tensors_of
-from fedfuse.types import Extras, Failure, Like, ServerState, Snapshot, Update
+from fedfuse.types import Extras, Failure, ServerState, Snapshot, TensorSpec, Update
 from fedfuse.vet import QuorumNotMet, Vetted, Vetting
 from tests.doubles import NORMED, context, initial
 
@@ -24,7 +24,7 @@ Corrupt = Callable[[Update], Update]
 
 
 def expect(client: int) -> Extras:
-    return {"soft": {"l": Like((2, None), low=0, high=1)}} if client == 0 else {}
+    return {"soft": {"l": TensorSpec((2, None), low=0, high=1)}} if client == 0 else {}
 
 
 def valid(client: int = 0, examples: int = 12) -> Update:

@@ -1,9 +1,78 @@
-"""fedfuse: federated model fusion by ensemble distillation."""
+"""fedfuse: federated model fusion by ensemble distillation.
 
-from fedfuse.config.experiment import Experiment, load
-from fedfuse.fusion import Fused, fuse
-from fedfuse.models.file import load_model
-from fedfuse.runs.run import Run
-from fedfuse.types import FedfuseError
+A user's names: `fuse`, `load`, `Experiment`, `run`, `compare`, `sweep`, `report`, `load_model`. An author's of an
+algorithm: `Algorithm` and the rooms `algorithms`, `fusion`, `local`, `models`, `testing`.
+"""
 
-__all__ = ["Experiment", "FedfuseError", "Fused", "Run", "fuse", "load", "load_model"]
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedfuse import algorithms, data, fusion, local, models, testing
+    from fedfuse.algorithm import Algorithm
+    from fedfuse.config.experiment import Experiment, load
+    from fedfuse.fusion.fuse import Fused, fuse
+    from fedfuse.models.file import load_model
+    from fedfuse.reports import report
+    from fedfuse.runs.compare import compare
+    from fedfuse.runs.run import Run, run
+    from fedfuse.runs.setup import check
+    from fedfuse.sweeps.search import sweep
+    from fedfuse.types import FedfuseError
+
+__version__ = version("fedfuse")
+
+__all__ = [
+    "Algorithm",
+    "Experiment",
+    "FedfuseError",
+    "Fused",
+    "Run",
+    "__version__",
+    "algorithms",
+    "check",
+    "compare",
+    "data",
+    "fuse",
+    "fusion",
+    "load",
+    "load_model",
+    "local",
+    "models",
+    "report",
+    "run",
+    "sweep",
+    "testing",
+]
+
+# Imported when they are first asked for: a worker or a node needs few of them, and all of them take seconds.
+_MODULES = {
+    "Algorithm": "algorithm",
+    "Experiment": "config.experiment",
+    "FedfuseError": "types",
+    "Fused": "fusion.fuse",
+    "Run": "runs.run",
+    "check": "runs.setup",
+    "compare": "runs.compare",
+    "fuse": "fusion.fuse",
+    "load": "config.experiment",
+    "load_model": "models.file",
+    "report": "reports",
+    "run": "runs.run",
+    "sweep": "sweeps.search",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(f"fedfuse.{_MODULES[name]}"), name)
+    if name in __all__:
+        return import_module(f"fedfuse.{name}")
+    raise AttributeError(f"module 'fedfuse' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

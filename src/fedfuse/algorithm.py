@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import Any, ParamSpec, Protocol
 
 from fedfuse.context import Context
+from fedfuse.facts import Facts
+from fedfuse.models.shared_head import with_head
 from fedfuse.select import Selection
-from fedfuse.types import Extras, Groups, ServerState, Task, Update
+from fedfuse.types import Extras, FedfuseError, Groups, ServerState, Task, Update
 
-Facts = Mapping[str, Any]  # what a round wants on record, JSON-able
+P = ParamSpec("P")
 
 
 class Brief(Protocol):
+    """What a client is sent."""
+
     def __call__(self, server: ServerState, client: int, ctx: Context) -> Task: ...
 
 
 class LocalWork(Protocol):
+    """What a client does. `memory` is what it kept of its last round."""
+
     def __call__(self, task: Task, memory: Groups, ctx: Context) -> Update: ...
 
 
 class Fuse(Protocol):
+    """How the server turns the updates, a stream that can be read once, into its next state."""
+
     def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]: ...
 
 
@@ -32,20 +41,55 @@ class Expect(Protocol):
 
 
 @dataclass(frozen=True)
+class Roles:
+    """Which models there are, by architecture."""
+
+    clients: Mapping[str, float]  # those of the clients, with their weights
+    server: str | None = None  # a model that only the server has: it is the one that is reported
+    small_models: bool = True  # whether the server holds a model of each client architecture
+
+
+class ModelRoles(Protocol):
+    """Which models an algorithm has, from those that the experiment names."""
+
+    def __call__(self, clients: Mapping[str, float], server: str | None) -> Roles: ...
+
+
+@dataclass(frozen=True)
+class ClientModels:
+    """The server holds a model of each client architecture."""
+
+    def __call__(self, clients: Mapping[str, float], server: str | None) -> Roles:
+        return Roles(clients)
+
+
+@dataclass(frozen=True)
+class LargeModel:
+    """The server has a large model of its own, `models.server`, beside one of each client architecture.
+
+    With `head`, every model ends in a shared head of this width.
+    """
+
+    head: int | None = None
+
+    def __call__(self, clients: Mapping[str, float], server: str | None) -> Roles:
+        weights = {with_head(arch, self.head): weight for arch, weight in clients.items()}
+        return Roles(weights, with_head(named_server(server), self.head))
+
+
+def named_server(server: str | None) -> str:
+    """The architecture of the server's large model, where one is needed."""
+    if server is None:
+        raise FedfuseError("this algorithm trains a large model at the server: name its architecture")
+    return server
+
+
+@dataclass(frozen=True)
 class NothingMore:
     """The model is all that a client sends."""
 
     def __call__(self, server: ServerState, client: int, ctx: Context) -> Extras:
         return {}
-
-
-def anything(ctx: Context) -> None:
-    """Every experiment suits."""
-
-
-def as_named(clients: Sequence[str], server: str) -> str:
-    """The large model is what the experiment names."""
-    return server
 
 
 @dataclass(frozen=True)
@@ -54,6 +98,10 @@ class SendModel:
 
     def __call__(self, server: ServerState, client: int, ctx: Context) -> Task:
         return Task(client, ctx.round, server.models[ctx.archs[client]])
+
+
+def any_experiment(ctx: Context) -> None:
+    """Every experiment suits."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +113,18 @@ class Algorithm:
     fuse: Fuse
     brief: Brief = field(default_factory=SendModel)
     expect: Expect = field(default_factory=NothingMore)
+    models: ModelRoles = field(default_factory=ClientModels)
     selection: Selection = "uniform"  # how its paper draws cohorts, where an experiment leaves that open
-    head: int | None = None  # every model ends in a shared head of this width
-    large_server: bool = False  # the server has a model of its own, `models.server`: the one that is reported
-    server_arch: Callable[[Sequence[str], str], str] = as_named  # of that model, from the clients' and the one named
-    small_models: bool = True  # the server holds a model of each client architecture
-    check: Callable[[Context], None] = anything  # a FedfuseError where an experiment does not suit, before it runs
+    check: Callable[[Context], None] = any_experiment  # a FedfuseError where an experiment does not suit
+    # The function and arguments that made it, for a file to state it by.
+    made_by: tuple[Callable[..., Algorithm], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
+
+
+def paper(function: Callable[P, Algorithm]) -> Callable[P, Algorithm]:
+    """Let the algorithms that a function makes remember its arguments, so that a file can state them by its name."""
+
+    @wraps(function)
+    def remembered(*args: P.args, **kwargs: P.kwargs) -> Algorithm:
+        return replace(function(*args, **kwargs), made_by=(remembered, kwargs))
+
+    return remembered

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -26,23 +27,43 @@ class Nets:
 
     classes: int
     shape: tuple[int, ...]
-    _kept: dict[tuple[str, str], nn.Module] = field(default_factory=dict, repr=False, compare=False)
+    draws: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)  # by architecture: random layers
+    concurrent: bool = False  # whether other threads train nets at the same time
+    _nets: dict[tuple[str, str], nn.Module] = field(default_factory=dict, repr=False, compare=False)
 
     def scratch(self, arch: str, use: str = "work") -> nn.Module:
-        """A net whose values are whatever its last user left. Two that are needed at once have two uses."""
-        net = self._kept.pop((arch, use), None)
+        """A net with whatever values its last user left.
+
+        Pass different `use` keys for nets that are needed at the same time.
+        """
+        net = self._nets.pop((arch, use), None)
         if net is None:
             with rng.ambient(rng.generator(0, "scratch")):
                 net = models.build(arch, classes=self.classes, shape=self.shape)
             net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._kept[arch, use] = net
-        if len(self._kept) > _MOST_NETS:  # the one that has not been asked for longest goes
-            del self._kept[next(iter(self._kept))]
+        self._nets[arch, use] = net
+        if len(self._nets) > _MOST_NETS:  # drop the least recently used
+            del self._nets[next(iter(self._nets))]
         return net
 
     def load(self, snapshot: Snapshot, use: str = "work") -> nn.Module:
         """The scratch net with this snapshot's values."""
         return snapshot.load_into(self.scratch(snapshot.arch, use))
+
+    @contextmanager
+    def layer_randomness(self, arch: str, generator: torch.Generator) -> Iterator[None]:
+        """Let layers that draw for themselves (dropout) draw from `generator`.
+
+        They can only draw from torch's global generator, which one thread at a time may have. So where threads train
+        nets, one whose layers did not draw in its first training is not made to wait for it.
+        """
+        if self.concurrent and self.draws.get(arch) is False:
+            yield
+            return
+        with rng.ambient(generator):
+            before = torch.random.get_rng_state()
+            yield
+            self.draws[arch] = self.draws.get(arch, False) or not torch.equal(before, torch.random.get_rng_state())
 
     def initial(self, arch: str, generator: torch.Generator) -> Snapshot:
         """Fresh weights, drawn from `generator` alone."""
@@ -52,16 +73,16 @@ class Nets:
 
 @dataclass(frozen=True)
 class FreshPool:
-    """A pool that is drawn anew each round. The last draw is kept, for all that ask in its round."""
+    """A pool that is drawn anew each round. The last draw is cached, for all that ask in its round."""
 
     draw: Callable[[torch.Generator], Examples]
-    _kept: dict[int, Examples] = field(default_factory=dict, repr=False, compare=False)
+    _cache: dict[int, Examples] = field(default_factory=dict, repr=False, compare=False)
 
     def __call__(self, generator: torch.Generator) -> Examples:
-        if (key := generator.initial_seed()) not in self._kept:
-            self._kept.clear()
-            self._kept[key] = self.draw(generator)
-        return self._kept[key]
+        if (key := generator.initial_seed()) not in self._cache:
+            self._cache.clear()
+            self._cache[key] = self.draw(generator)
+        return self._cache[key]
 
 
 @dataclass(frozen=True)

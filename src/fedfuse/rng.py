@@ -9,8 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import RLock
 
 import torch
+
+_global_generator = RLock()
 
 
 def key(seed: int, purpose: str, *parts: int | str) -> int:
@@ -29,7 +32,10 @@ def generator(seed: int, purpose: str, *parts: int | str) -> torch.Generator:
 
 @contextmanager
 def ambient(rng: torch.Generator) -> Iterator[None]:
-    """Run code that can only draw from torch's global generator (initialisers, dropout) from `rng` instead."""
-    with torch.random.fork_rng(devices=[]):
+    """Let code that can only draw from torch's global generator (initialisers, dropout) draw from `rng`.
+
+    One thread at a time: the others wait.
+    """
+    with _global_generator, torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(2**62, (), generator=rng)))
         yield

@@ -1,21 +1,24 @@
-"""One round, top to bottom: select -> brief -> local work -> vet -> fuse -> evaluate -> record.
+"""One round, top to bottom: brief -> local work -> vet -> fuse -> evaluate -> record.
 
-The checkpoint that follows is the run's (`experiment.py`).
+The selection before it and the checkpoint after it are the run's (`runs/run.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from fedfuse import tree
 from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
 from fedfuse.engines import Engine
-from fedfuse.evaluate import evaluate, examine
-from fedfuse.records.record import Clock, RoundRecord
+from fedfuse.evaluate import Details, evaluate, evaluate_in_detail
+from fedfuse.facts import Facts, Score
+from fedfuse.records.clock import Clock
+from fedfuse.records.record import RoundRecord
 from fedfuse.types import Failure, ServerState, Task, Update
-from fedfuse.vet import QuorumNotMet, Vetted, Vetting
+from fedfuse.vet import QuorumNotMet, VettedUpdates, Vetting
 
 OnAnswer = Callable[[int], None]
 
@@ -30,43 +33,48 @@ def run_round(
     on_answer: OnAnswer = lambda client: None,
 ) -> tuple[ServerState, RoundRecord]:
     """Ask the cohort, fuse what it answers, measure the result. A round below its quorum changes nothing."""
-    clock, down, note = Clock(), Sent(), None
+    clock, down, note = Clock(), Downloads(), None
     tasks = (down.count(algorithm.brief(server, client, ctx)) for client in cohort)
-    answers = watch(engine.run(algorithm, tasks, ctx, server), clock, on_answer)
+    answers = timed(engine.run(algorithm, tasks, ctx, server), clock, on_answer)
     expect = partial(algorithm.expect, server, ctx=ctx)
-    updates = Vetted(answers, cohort, server, rules, ctx, expect, down.modelled)  # a stream: one update at a time
+    updates = VettedUpdates(answers, cohort, server, rules, ctx, expect, down.sent_model)  # one in memory at a time
     try:
         with clock.stage("fuse"):
             fused, facts = algorithm.fuse(server, updates, ctx)
-        engine.settle(updates.accepted)
+        engine.settle(updates.clients)
     except QuorumNotMet as shortfall:
         engine.settle(())
-        fused, facts, note = ServerState(server.round + 1, server.models, server.memory), {}, f"unchanged: {shortfall}"
+        fused, facts, note = replace(server, round=server.round + 1), Facts(), f"unchanged: {shortfall}"
     with clock.stage("evaluate"):
-        examined = {arch: examine(ctx.nets.load(model), ctx.data.test) for arch, model in fused.models.items()}
-        scores = {arch: score for arch, (score, _) in examined.items()}
-        validation = validated(fused, ctx)
+        scores, details = evaluate_models(fused, ctx)
+        validation = validation_accuracy(fused, ctx)
     return fused, RoundRecord(
         round=fused.round,
         cohort=cohort,
         test_accuracy=sum(scores[arch].accuracy for arch in ctx.reported) / len(ctx.reported),
         test_loss=sum(scores[arch].loss for arch in ctx.reported) / len(ctx.reported),
-        models={arch: {"accuracy": s.accuracy, "loss": s.loss} for arch, s in scores.items()},
+        models=scores,
         params_up=updates.params_up,
         params_down=down.params,
         bytes_up=updates.bytes_up,
         bytes_down=down.bytes,
         seconds=clock.seconds,
         validation_accuracy=validation,
-        clients={str(client): facts for client, facts in sorted(updates.clients.items())},
+        clients={str(client): record for client, record in sorted(updates.clients.items())},
         rejected={str(client): reason for client, reason in sorted(updates.rejected.items())},
         note=note,
         facts=facts,
-        details={arch: details for arch, (_, details) in examined.items()},
+        details=details,
     )
 
 
-def validated(server: ServerState, ctx: Context) -> float | None:
+def evaluate_models(server: ServerState, ctx: Context) -> tuple[dict[str, Score], dict[str, Details]]:
+    """Every model of the server on the test data."""
+    each = {arch: evaluate_in_detail(ctx.nets.load(model), ctx.data.test) for arch, model in server.models.items()}
+    return {arch: score for arch, (score, _) in each.items()}, {arch: details for arch, (_, details) in each.items()}
+
+
+def validation_accuracy(server: ServerState, ctx: Context) -> float | None:
     """The mean accuracy of the reported models on the server's validation data: for choosing, as test data is not."""
     if not len(ctx.data.validation):
         return None
@@ -74,24 +82,24 @@ def validated(server: ServerState, ctx: Context) -> float | None:
     return sum(each) / len(each)
 
 
-class Sent:
-    """Counts what goes down to the clients, and notes who was sent a model."""
+class Downloads:
+    """Counts what goes down to the clients, and remembers who was sent a model."""
 
     def __init__(self) -> None:
         self.params = self.bytes = 0
-        self.modelled: set[int] = set()
+        self.sent_model: set[int] = set()
 
     def count(self, task: Task) -> Task:
         if task.model is not None:
-            self.modelled.add(task.client)
+            self.sent_model.add(task.client)
         for group in task.groups():
             self.params += tree.count(group)
             self.bytes += tree.nbytes(group)
         return task
 
 
-def watch(answers: Iterable[Update | Failure], clock: Clock, on_answer: OnAnswer) -> Iterator[Update | Failure]:
-    """The same stream; the time spent waiting for it is the clients' work, and each answer is announced."""
+def timed(answers: Iterable[Update | Failure], clock: Clock, on_answer: OnAnswer) -> Iterator[Update | Failure]:
+    """The same stream. Waiting for it counts as the clients' work, and `on_answer` is called for each answer."""
     stream = iter(answers)
     while True:
         with clock.stage("local"):

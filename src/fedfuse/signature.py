@@ -1,8 +1,7 @@
 """Functions by name, with arguments that come from a file or a command line.
 
-An algorithm, a partition, a source of data or a pool is a function whose keyword-only arguments are its
-settings. So the signature is the schema: types are checked against it, defaults are read from it, and
-`fedfuse show` prints it.
+An algorithm, a part, a partition, a source of data or a pool is a function or class whose arguments are its settings.
+So the signature is the schema: types are checked against it, defaults are read from it, and `fedfuse show` prints it.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,8 @@ from pydantic import BaseModel, ConfigDict, create_model
 from fedfuse.types import FedfuseError
 
 Function = Callable[..., Any]
+LOCAL = "python:"  # what the names of objects begin with that only this process has
+_objects: dict[str, Any] = {}
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -30,9 +32,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def resolve(name: str, catalogue: Mapping[str, Function], what: str) -> Function:
-    """A name of the catalogue, or `package.module:function` of the user's own."""
+    """A name of the catalogue, `package.module:function` of the user's own, or an object of this process."""
     if name in catalogue:
         return catalogue[name]
+    if name.startswith(LOCAL):
+        return local_object(name)  # type: ignore[no-any-return]
     if ":" not in name:
         known = ", ".join(catalogue)
         raise FedfuseError(
@@ -59,30 +63,96 @@ def imported(reference: str, what: str) -> Function:
     return function  # type: ignore[no-any-return]
 
 
+def importable_name(thing: Any) -> str | None:
+    """`package.module:name`, if importing that in another process gives this function or class; else None."""
+    module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", "")
+    if module in (None, "__main__") or not name.isidentifier():
+        return None
+    return f"{module}:{name}" if getattr(sys.modules.get(str(module)), name, None) is thing else None
+
+
+def name_of(thing: Any, label: str) -> str:
+    """The importable name of a function, or else one, with this label in it, by which this process alone finds it."""
+    if (name := importable_name(thing)) is not None:
+        return name
+    for name, known in _objects.items():
+        if known is thing:
+            return name
+    name = f"{LOCAL}{label}-{len(_objects) + 1}"
+    _objects[name] = thing
+    return name
+
+
+def local_object(name: str) -> Any:
+    """The object that `name_of` gave this name, in this process."""
+    if name not in _objects:
+        raise FedfuseError(
+            f"{name} is a Python object of the process that began this run, and no other process has it: put it into a "
+            "module and give its name, package.module:function"
+        )
+    return _objects[name]
+
+
 def settings_of(function: Function) -> list[inspect.Parameter]:
-    """What a file may set: the parameters that are keyword-only or have a default. The others are the caller's."""
+    """What a file may set: parameters that are keyword-only, have a default, or take any number of values.
+
+    The others are the caller's.
+    """
     parameters = inspect.signature(function).parameters.values()
     return [
         p
         for p in parameters
-        if p.kind is p.KEYWORD_ONLY or (p.kind is p.POSITIONAL_OR_KEYWORD and p.default is not p.empty)
+        if p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)
+        or (p.kind is p.POSITIONAL_OR_KEYWORD and (p.default is not p.empty or isinstance(function, type)))
     ]
 
 
+def default_of(function: Function, parameter: inspect.Parameter) -> Any:
+    """The parameter's default; `inspect.Parameter.empty` where it has none. A dataclass may make it when asked."""
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return ()
+    if is_dataclass(function):
+        factories = {f.name: f.default_factory for f in fields(function) if f.default_factory is not MISSING}
+        if parameter.name in factories:
+            return factories[parameter.name]()
+    return parameter.default
+
+
+def hints_of(function: Function) -> dict[str, Any]:
+    """The type of each parameter, with what it is annotated with."""
+    return get_type_hints(function, include_extras=True)
+
+
+def as_is(value: Any, hint: Any = None) -> Any:
+    """The same."""
+    return value
+
+
 @cache
-def schema(function: Function, spoken: tuple[tuple[Any, Any], ...] = ()) -> type[BaseModel]:
+def schema(
+    function: Function, file_type: Callable[[Any], Any] = as_is, file_value: Callable[[Any, Any], Any] = as_is
+) -> type[BaseModel]:
     """A pydantic model of the function's settings. Unknown ones are forbidden.
 
-    `spoken` pairs an annotation with the type by which a file says it: an algorithm, by its section.
+    Where a file states an argument by another type (a part by its section), `file_type` gives that type for the
+    argument's annotation, and `file_value` the default.
     """
-    hints = get_type_hints(function)
-    said = dict(spoken)
-    fields: dict[str, Any] = {
-        p.name: (said.get(hint := hints.get(p.name, Any), hint), ... if p.default is p.empty else p.default)
-        for p in settings_of(function)
-    }
+    hints = hints_of(function)
+    settings: dict[str, Any] = {}
+    for p in settings_of(function):
+        hint = hints.get(p.name, Any)
+        hint = tuple[hint, ...] if p.kind is p.VAR_POSITIONAL else hint  # type: ignore[valid-type]
+        default = default_of(function, p)
+        settings[p.name] = (file_type(hint), ... if default is p.empty else file_value(default, hint))
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-    return create_model(f"{function.__name__} settings", __config__=config, **fields)
+    return create_model(f"{function.__name__} settings", __config__=config, **settings)
+
+
+def call(function: Function, settings: Mapping[str, Any]) -> Any:
+    """The function's result for these settings."""
+    several = [p.name for p in settings_of(function) if p.kind is p.VAR_POSITIONAL]
+    values = [value for name in several for value in settings.get(name, ())]
+    return function(*values, **{name: value for name, value in settings.items() if name not in several})
 
 
 def summary(function: Function) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -20,9 +21,8 @@ from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
 from fedfuse.fusion import Averaged
 from fedfuse.local_settings import LocalSettings
-from fedfuse.models.shared_head import with_head
 from fedfuse.types import FedfuseError, Groups, ServerState, Snapshot, Tensors, Update
-from fedfuse.vet import Vetted, Vetting
+from fedfuse.vet import VettedUpdates, Vetting
 
 Law = Callable[[Algorithm, Context], None]
 
@@ -54,12 +54,13 @@ def small_context(
     ends = (0, 45, 110, 195, 300)
     parts = tuple(torch.arange(start, stop) for start, stop in pairwise(ends))
     data = Federation(_clusters(300, 1), parts, _clusters(30, 2), _clusters(60, 3), _clusters(256, 4), ("a", "b", "c"))
-    spread = tuple(with_head(archs[client % len(archs)], algorithm.head) for client in range(len(parts)))
-    large = algorithm.server_arch(spread, with_head(server, algorithm.head)) if algorithm.large_server else None
+    roles = algorithm.models(dict.fromkeys(archs, 1.0), server)
+    names = list(roles.clients)
+    spread = tuple(names[client % len(names)] for client in range(len(parts)))
     nets = Nets(data.train.classes, data.train.shape)
     local = LocalSettings(epochs=5, batch_size=16)
     return Context(
-        0, rounds, local, data, spread, nets, round=1, small_models=algorithm.small_models, server=large
+        0, rounds, local, data, spread, nets, round=1, small_models=roles.small_models, server=roles.server
     )  # fmt: skip
 
 
@@ -179,10 +180,8 @@ def honest_answers_are_accepted(algorithm: Algorithm, ctx: Context) -> None:
     server = ServerState(0, ctx.initial())
     sent = [codec.decode_update(codec.encode_update(u)) for u in answers(algorithm, server, ctx)]
 
-    def expect(client: int) -> Mapping[str, Mapping[str, object]]:
-        return algorithm.expect(server, client, ctx)
-
-    vetted = Vetted(sent, range(len(sent)), server, Vetting(quorum=0), ctx, expect)  # type: ignore[arg-type]
+    expect = partial(algorithm.expect, server, ctx=ctx)
+    vetted = VettedUpdates(sent, range(len(sent)), server, Vetting(quorum=0), ctx, expect)
     accepted = [update.client for update in vetted]
     assert accepted == [u.client for u in sent], f"honest clients were refused: {vetted.rejected}"
 

@@ -6,7 +6,7 @@ checkpoint and to client memory alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,10 +17,17 @@ Tensors = Mapping[str, Tensor]
 Groups = Mapping[str, Tensors]
 
 
+class FedfuseError(Exception):
+    """A mistake that its reader can correct: the message names the party, the value and the remedy."""
+
+
 @dataclass(frozen=True)
-class Like:
-    """What a tensor from outside must look like. `None` in a shape stands for any length, "n" for the examples that
-    the client claims; values outside `low` to `high` are refused."""
+class TensorSpec:
+    """What a tensor from outside must look like.
+
+    In a shape `None` stands for any length, and "n" for the number of examples that the client claims. Values outside
+    `low` to `high` are refused.
+    """
 
     shape: tuple[int | Literal["n"] | None, ...]
     dtype: torch.dtype = torch.float32
@@ -28,16 +35,24 @@ class Like:
     high: float | None = None
 
     @staticmethod
-    def each(tensors: Tensors) -> dict[str, Like]:
-        """Tensors of the same names, shapes and dtypes."""
-        return {name: Like(tuple(t.shape), t.dtype) for name, t in tensors.items()}
+    def each(tensors: Tensors) -> dict[str, TensorSpec]:
+        """The specs of tensors with the same names, shapes and dtypes."""
+        return {name: TensorSpec(tuple(t.shape), t.dtype) for name, t in tensors.items()}
+
+    def mismatch(self, shape: Sequence[object], dtype: object, examples: int | None = None) -> str | None:
+        """Why a tensor of this shape and dtype is refused; None if it fits. Without `examples` "n" is any length."""
+        lengths = [examples if length == "n" else length for length in self.shape]
+        fits = len(lengths) == len(shape) and all(
+            type(got) is int and (got >= 0 if want is None else got == want)
+            for want, got in zip(lengths, shape, strict=True)
+        )
+        if fits and dtype == self.dtype:
+            return None
+        expected = tuple("any" if length is None else length for length in lengths)
+        return f"is {dtype} {tuple(shape)}, expected {self.dtype} {expected}"
 
 
-Extras = Mapping[str, Mapping[str, Like]]  # by group and name, as an update's `extra`
-
-
-class FedfuseError(Exception):
-    """A mistake that its reader can correct: the message names the party, the value and the remedy."""
+Extras = Mapping[str, Mapping[str, TensorSpec]]  # by group and name, as an update's `extra`
 
 
 @dataclass(frozen=True)
@@ -94,6 +109,13 @@ class Update:
     def groups(self) -> list[Tensors]:
         """All tensors that travel with it."""
         return _travelling(self.model, self.extra)
+
+
+def model_of(update: Update, needs: str) -> Snapshot:
+    """The model that the client sent; where it sent none, an error that ends in who `needs` it."""
+    if update.model is None:
+        raise FedfuseError(f"client {update.client} sent no model, but {needs}")
+    return update.model
 
 
 def _travelling(model: Snapshot | None, extra: Groups) -> list[Tensors]:

@@ -1,4 +1,4 @@
-"""What a server accepts. Each update is held against the server's own template before anything is averaged.
+"""What a server accepts. Each update is checked against the server's own template before anything is averaged.
 
 A refused update costs its client, never the run: it is recorded by client and reason.
 """
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from fedfuse import tree
 from fedfuse.context import Context
-from fedfuse.types import Extras, Failure, Like, ServerState, Snapshot, Tensors, Update
+from fedfuse.records.record import ClientRecord
+from fedfuse.types import Extras, Failure, ServerState, Snapshot, Tensors, TensorSpec, Update
 
 
 class QuorumNotMet(Exception):
@@ -41,8 +42,8 @@ class Vetting:
         _same_names("groups", update.extra, extras)
         for group, expected in extras.items():
             _same_names(f"tensors of {group}", update.extra[group], expected)
-            for name, like in expected.items():
-                _alike(update.extra[group][name], like, f"{group}/{name}", n)
+            for name, spec in expected.items():
+                _check_tensor(update.extra[group][name], spec, f"{group}/{name}", n)
         if update.model is not None:
             if ctx.archs[update.client] not in server.models:
                 raise _Refused("sent a model, but the server has none to hold it against")
@@ -66,11 +67,9 @@ class Vetting:
 
 def _matches(sent: Tensors, template: Tensors) -> None:
     _same_names("tensor names", sent, template)
-    for name, tensor in template.items():
-        if sent[name].shape != tensor.shape or sent[name].dtype != tensor.dtype:
-            raise _Refused(
-                f"{name} is {sent[name].dtype} {tuple(sent[name].shape)}, expected {tensor.dtype} {tuple(tensor.shape)}"
-            )
+    for name, spec in TensorSpec.each(template).items():
+        if problem := spec.mismatch(tuple(sent[name].shape), sent[name].dtype):
+            raise _Refused(f"{name} {problem}")
 
 
 def _same_names(what: str, sent: Collection[str], expected: Collection[str]) -> None:
@@ -79,17 +78,12 @@ def _same_names(what: str, sent: Collection[str], expected: Collection[str]) -> 
         raise _Refused(f"{what} differ: missing {missing[:3]}, unexpected {extra[:3]}")
 
 
-def _alike(tensor: Tensor, like: Like, what: str, examples: int) -> None:
-    """Its shape, dtype and values are as expected; `examples` is what the client claims to have."""
-    lengths = [examples if length == "n" else length for length in like.shape]
-    fits = len(lengths) == tensor.dim() and all(
-        want is None or want == got for want, got in zip(lengths, tensor.shape, strict=True)
-    )
-    if not fits or tensor.dtype != like.dtype:
-        shape = tuple("any" if length is None else length for length in lengths)
-        raise _Refused(f"{what} is {tensor.dtype} {tuple(tensor.shape)}, expected {like.dtype} {shape}")
+def _check_tensor(tensor: Tensor, spec: TensorSpec, what: str, examples: int) -> None:
+    """Shape, dtype and values are as the spec says; `examples` is what the client claims to have."""
+    if problem := spec.mismatch(tuple(tensor.shape), tensor.dtype, examples):
+        raise _Refused(f"{what} {problem}")
     _finite({what: tensor}, "extra")
-    for bound, outside in ((like.low, torch.lt), (like.high, torch.gt)):
+    for bound, outside in ((spec.low, torch.lt), (spec.high, torch.gt)):
         if bound is not None and bool(outside(tensor, bound).any()):
             raise _Refused(f"{what} holds values {'below' if outside is torch.lt else 'above'} {bound:g}")
 
@@ -101,56 +95,57 @@ def _finite(tensors: Tensors, what: str) -> None:
 
 
 @dataclass
-class Vetted:
-    """The stream of accepted updates, and on the side who was refused and what the accepted ones sent.
+class VettedUpdates:
+    """The stream of accepted updates; beside it who was refused, and how much was sent, also by those refused.
 
-    When the stream ends below the quorum it raises, so that no fusion goes on to work on too few answers.
+    When the stream ends below the quorum it raises `QuorumNotMet`, so that no fusion goes on with too few answers.
     """
 
-    stream: Iterable[Update | Failure]
+    answers: Iterable[Update | Failure]
     cohort: Collection[int]
     server: ServerState
     rules: Vetting
     ctx: Context
     expect: Callable[[int], Extras] = lambda client: {}
-    modelled: Collection[int] = ()  # who was sent a model, and so owes one
+    sent_model: Collection[int] = ()  # who was sent a model, and so must answer with one
     rejected: dict[int, str] = field(default_factory=dict)
-    accepted: set[int] = field(default_factory=set)
-    clients: dict[int, dict[str, float]] = field(default_factory=dict)  # of those accepted: examples, distance
+    clients: dict[int, ClientRecord] = field(default_factory=dict)  # those accepted
     params_up: int = 0
     bytes_up: int = 0
 
+    def __post_init__(self) -> None:
+        self._asked = frozenset(self.cohort)
+
     def __iter__(self) -> Iterator[Update]:
-        for answer in self.stream:
+        for answer in self.answers:
             if isinstance(answer, Failure):
                 self.rejected.setdefault(answer.client, answer.reason)
                 continue
             try:
-                self._admit(answer)
+                self._accept(answer)
             except _Refused as refusal:
                 self.rejected.setdefault(answer.client, str(refusal))
                 continue
             yield answer
-        if len(self.accepted) < self.rules.quorum:
-            raise QuorumNotMet(f"{len(self.accepted)} of {len(self.cohort)} clients, the quorum is {self.rules.quorum}")
+        if len(self.clients) < self.rules.quorum:
+            raise QuorumNotMet(f"{len(self.clients)} of {len(self.cohort)} clients, the quorum is {self.rules.quorum}")
 
-    def _admit(self, update: Update) -> None:
+    def _accept(self, update: Update) -> None:
         groups = update.groups()
         self.params_up += sum(tree.count(g) for g in groups)
         self.bytes_up += sum(tree.nbytes(g) for g in groups)
-        if update.client not in self.cohort:
+        if update.client not in self._asked:
             raise _Refused("was not asked in this round")
-        if update.client in self.accepted or update.client in self.rejected:
+        if update.client in self.clients or update.client in self.rejected:
             raise _Refused("sent a second update in one round")
-        if update.model is None and update.client in self.modelled:
+        if update.model is None and update.client in self.sent_model:
             raise _Refused("was sent a model and answered without one")
         self.rules.check(update, self.server, self.ctx, self.expect(update.client))
-        self.accepted.add(update.client)
-        self.clients[update.client] = {"examples": update.num_examples, **self._distance(update)}
+        self.clients[update.client] = ClientRecord(update.num_examples, self._distance(update))
 
-    def _distance(self, update: Update) -> dict[str, float]:
+    def _distance(self, update: Update) -> float | None:
         """How far its model moved from the server's, where both are models of the same parameters."""
         template = self.server.models.get(self.ctx.archs[update.client])
         if update.model is None or template is None:
-            return {}
-        return {"distance": math.sqrt(tree.squared_distance(update.model.params, template.params))}
+            return None
+        return math.sqrt(tree.squared_distance(update.model.params, template.params))

@@ -7,7 +7,7 @@ import pytest
 from small_data import labelled
 
 from fedfuse.data.examples import Examples
-from fedfuse.data.sources.location import Shelf
+from fedfuse.data.sources.location import Location
 
 
 @pytest.fixture(autouse=True)
@@ -18,8 +18,8 @@ def _apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
-    return Shelf(data_dir=tmp_path / "data", cache=tmp_path / "cache")
+def location(tmp_path: Path) -> Location:
+    return Location(data_dir=tmp_path / "data", cache=tmp_path / "cache")
 
 
 @pytest.fixture

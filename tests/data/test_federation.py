@@ -11,15 +11,15 @@ from fedfuse.data.holdout import amount, stratified
 from fedfuse.data.partition import dirichlet, iid, step
 from fedfuse.data.pool import noise, split
 from fedfuse.data.sources import load
-from fedfuse.data.sources.location import Shelf
+from fedfuse.data.sources.location import Location
 from fedfuse.types import FedfuseError
 
 
 @pytest.fixture
-def made(shelf: Shelf) -> Federation:
+def made(location: Location) -> Federation:
     scheme = partial(dirichlet, alpha=0.5)
     return federate(
-        load("digits"), clients=6, scheme=scheme, pool=partial(split, shelf=shelf, size=0.2), validation=0.1
+        load("digits"), clients=6, scheme=scheme, pool=partial(split, location=location, size=0.2), validation=0.1
     )
 
 
@@ -44,7 +44,7 @@ def test_a_client_is_rows_of_one_tensor(made: Federation) -> None:
         made.client(6)
 
 
-def test_validation_is_stratified_and_may_be_empty(shelf: Shelf) -> None:
+def test_validation_is_stratified_and_may_be_empty(location: Location) -> None:
     data = load("digits")
     held = federate(data, clients=2, scheme=iid, validation=100).validation
     assert len(held) == 100
@@ -66,7 +66,7 @@ def test_hold_outs_by_hand() -> None:
         amount(11, 10, "validation")
 
 
-def test_the_seed_decides(shelf: Shelf) -> None:
+def test_the_seed_decides(location: Location) -> None:
     data = load("digits")
     prints = [federate(data, clients=4, scheme=iid, seed=s).fingerprint for s in (0, 0, 1)]
     assert prints[0] == prints[1] != prints[2]
@@ -90,8 +90,8 @@ def test_the_fingerprint_sees_every_part(made: Federation, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("pooled", [True, False])
-def test_saved_and_opened_it_is_the_same(pooled: bool, shelf: Shelf, tmp_path: Path) -> None:
-    pool = partial(noise, shelf=shelf, size=20) if pooled else None
+def test_saved_and_opened_it_is_the_same(pooled: bool, location: Location, tmp_path: Path) -> None:
+    pool = partial(noise, location=location, size=20) if pooled else None
     made = federate(load("digits"), clients=5, scheme=iid, pool=pool, validation=0.0)
     made.save(tmp_path / "fed")
     opened = Federation.open(tmp_path / "fed")

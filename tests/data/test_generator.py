@@ -22,7 +22,7 @@ from fedfuse.data.generators.sampling import Frozen, frozen, generated
 from fedfuse.data.generators.training import Trainer
 from fedfuse.data.pool import POOLS
 from fedfuse.data.sources import load
-from fedfuse.data.sources.location import Shelf
+from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Source
 from fedfuse.types import FedfuseError
 from tests.command_line import CommandLine
@@ -52,9 +52,9 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def pool(train: Any, shelf: Shelf, generator: str | Path, seed: int = 0, **settings: Any) -> Tensor:
+def pool(train: Any, location: Location, generator: str | Path, seed: int = 0, **settings: Any) -> Tensor:
     """The pool's images."""
-    made = POOLS["generator"](train, rng.generator(seed, "pool"), shelf, generator=str(generator), **settings)
+    made = POOLS["generator"](train, rng.generator(seed, "pool"), location, generator=str(generator), **settings)
     assert made.rest is None
     assert not made.pool.y.any()
     x: Tensor = made.pool.x
@@ -221,22 +221,22 @@ def test_draws_are_keyed_and_leave_the_global_generator_alone() -> None:
     ((1, 10, 10), "synthetic", {"shape": [3, 16, 16], "examples": 20, "classes": 2}),
 ])  # fmt: skip
 def test_pool_fits_the_training_data(
-    tmp_path: Path, shelf: Shelf, made: Shape, source: str, settings: dict[str, object]
+    tmp_path: Path, location: Location, made: Shape, source: str, settings: dict[str, object]
 ) -> None:
     train = load(source, arguments=settings).train
     save_generator(tmp_path / "g", untrained(made), source="", seed=0)
-    got = POOLS["generator"](train, rng.generator(0, "pool"), shelf, generator=str(tmp_path / "g"), size=300).pool
+    got = POOLS["generator"](train, rng.generator(0, "pool"), location, generator=str(tmp_path / "g"), size=300).pool
     assert got.x.dtype == torch.uint8
     assert got.x.shape == (300, *train.shape)
     assert got.classes == train.classes
     assert got.batch(torch.arange(300)).mean().item() == pytest.approx(0, abs=1e-3)  # by statistics of its own
 
 
-def test_features(shelf: Shelf) -> None:
+def test_features(location: Location) -> None:
     train = load("swiss-roll", arguments={"examples": 30}).train
-    assert pool(train, shelf, "test_generator:Point", size=5).shape == (5, *train.shape)
+    assert pool(train, location, "test_generator:Point", size=5).shape == (5, *train.shape)
     with pytest.raises(FedfuseError, match=r"only images can be made to fit"):
-        pool(train, shelf, "test_generator:Flat", size=5)
+        pool(train, location, "test_generator:Flat", size=5)
 
 
 class Point(Ramp):
@@ -257,9 +257,9 @@ class Point(Ramp):
         ("test_generator:Ramp", {"size": 0}, r"size = 0"),
     ],
 )
-def test_wrong_modules(digits: Source, shelf: Shelf, name: str, settings: dict[str, Any], said: str) -> None:
+def test_wrong_modules(digits: Source, location: Location, name: str, settings: dict[str, Any], said: str) -> None:
     with pytest.raises(FedfuseError, match=said):
-        pool(digits.train, shelf, name, **{"size": 10, **settings})
+        pool(digits.train, location, name, **{"size": 10, **settings})
 
 
 def test_latent_of_a_file_is_its_own(file: Path) -> None:

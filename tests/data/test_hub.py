@@ -12,7 +12,7 @@ from PIL import Image
 from small_data import pictures, write_parquet
 
 from fedfuse.data.sources import decode, hub, load
-from fedfuse.data.sources.location import Shelf
+from fedfuse.data.sources.location import Location
 from fedfuse.types import FedfuseError
 
 
@@ -192,7 +192,7 @@ def test_paths_and_ids_that_are_not_there(tmp_path: Path) -> None:
     assert time.monotonic() - began < 10
 
 
-def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch, shelf: Shelf) -> None:
+def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch, location: Location) -> None:
     import huggingface_hub
 
     asked = []
@@ -204,7 +204,7 @@ def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("HF_HUB_OFFLINE")
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", unreachable)
     with pytest.raises(FedfuseError, match=r"uoft-cs/cifar10: not reachable \(ConnectionError: no route to host\)"):
-        load("cifar10", data_dir=shelf.data_dir)
+        load("cifar10", data_dir=location.data_dir)
     assert asked == [("uoft-cs/cifar10", hub.PATIENCE)]
 
 

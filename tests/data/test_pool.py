@@ -5,7 +5,7 @@ from small_data import pictures, write_parquet
 from fedfuse import rng
 from fedfuse.data.pool import POOLS, fit
 from fedfuse.data.sources import load
-from fedfuse.data.sources.location import Shelf
+from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Source
 from fedfuse.types import FedfuseError
 
@@ -15,23 +15,23 @@ def digits() -> Source:
     return load("digits")
 
 
-def test_split_takes_out_what_it_pools(digits: Source, shelf: Shelf) -> None:
-    got = POOLS["split"](digits.train, rng.generator(0, "pool"), shelf, size=0.1)
+def test_split_takes_out_what_it_pools(digits: Source, location: Location) -> None:
+    got = POOLS["split"](digits.train, rng.generator(0, "pool"), location, size=0.1)
     assert got.rest is not None
     assert (len(got.pool), len(got.rest)) == (144, 1437 - 144)
     assert not got.pool.y.any()
     both = torch.cat((got.pool.x, digits.train.x[got.rest])).flatten(1)
     assert torch.equal(both.long().sum(0), digits.train.x.flatten(1).long().sum(0))
     assert torch.equal(got.pool.mean, digits.train.mean)
-    assert len(POOLS["split"](digits.train, rng.generator(0, "pool"), shelf, size=7).pool) == 7
+    assert len(POOLS["split"](digits.train, rng.generator(0, "pool"), location, size=7).pool) == 7
     with pytest.raises(FedfuseError, match="asks for 5000 of 1437"):
-        POOLS["split"](digits.train, rng.generator(0, "pool"), shelf, size=5000)
+        POOLS["split"](digits.train, rng.generator(0, "pool"), location, size=5000)
 
 
-def test_split_can_be_changed_once(digits: Source, shelf: Shelf) -> None:
+def test_split_can_be_changed_once(digits: Source, location: Location) -> None:
     """Fed-ET's public data is transformed: the same rows are taken, each mirrored or not."""
-    plain = POOLS["split"](digits.train, rng.generator(0, "pool"), shelf, size=100)
-    changed = POOLS["split"](digits.train, rng.generator(0, "pool"), shelf, size=100, augment="flip")
+    plain = POOLS["split"](digits.train, rng.generator(0, "pool"), location, size=100)
+    changed = POOLS["split"](digits.train, rng.generator(0, "pool"), location, size=100, augment="flip")
     assert torch.equal(plain.rest, changed.rest)
     assert changed.pool.x.dtype == torch.uint8
     mirrored = (changed.pool.x == plain.pool.x.flip(3)).flatten(1).all(1)
@@ -40,9 +40,9 @@ def test_split_can_be_changed_once(digits: Source, shelf: Shelf) -> None:
     assert 30 < int(mirrored.sum()) < 70
 
 
-def test_source_is_resized_and_has_its_own_statistics(digits: Source, shelf: Shelf) -> None:
+def test_source_is_resized_and_has_its_own_statistics(digits: Source, location: Location) -> None:
     arguments = {"examples": 60, "classes": 3, "shape": [3, 16, 16]}
-    got = POOLS["source"](digits.train, rng.generator(0, "pool"), shelf, name="synthetic", size=20, arguments=arguments)
+    got = POOLS["source"](digits.train, rng.generator(0, "pool"), location, name="synthetic", size=20, arguments=arguments)
     assert got.rest is None
     assert got.pool.x.shape == (20, 1, 8, 8)
     assert got.pool.classes == 10
@@ -51,19 +51,19 @@ def test_source_is_resized_and_has_its_own_statistics(digits: Source, shelf: She
     assert normalised.std(correction=0).item() == pytest.approx(1, abs=1e-4)
 
 
-def test_source_by_classes(digits: Source, shelf: Shelf) -> None:
-    assert shelf.data_dir is not None
+def test_source_by_classes(digits: Source, location: Location) -> None:
+    assert location.data_dir is not None
     images = pictures(10, size=8)
     images[::2] = 10  # the cats
-    write_parquet(shelf.data_dir / "pets" / "train.parquet", images)
+    write_parquet(location.data_dir / "pets" / "train.parquet", images)
     for chosen in ({"classes": ("cat",)}, {"without": (1,)}):
         got = POOLS["source"](
-            digits.train, rng.generator(0, "pool"), shelf, name="pets", arguments={"holdout": 2}, **chosen
+            digits.train, rng.generator(0, "pool"), location, name="pets", arguments={"holdout": 2}, **chosen
         )
         assert len(got.pool) == 4
         assert (got.pool.x == 10).all()
     with pytest.raises(FedfuseError, match="pool pets has no class 'cow': it has cat, dog"):
-        POOLS["source"](digits.train, rng.generator(0, "pool"), shelf, name="pets", classes=("cow",))
+        POOLS["source"](digits.train, rng.generator(0, "pool"), location, name="pets", classes=("cow",))
 
 
 def test_fit_by_hand(digits: Source) -> None:
@@ -77,21 +77,21 @@ def test_fit_by_hand(digits: Source) -> None:
     assert torch.equal(fit(square, torch.tensor([0, 0]), three, "pool"), square.expand(2, 3, 2, 2))
 
 
-def test_fit_refuses_what_is_no_image(digits: Source, shelf: Shelf) -> None:
+def test_fit_refuses_what_is_no_image(digits: Source, location: Location) -> None:
     with pytest.raises(FedfuseError, match=r"pool swiss-roll: .* only images can be made to fit"):
-        POOLS["source"](digits.train, rng.generator(0, "pool"), shelf, name="swiss-roll")
+        POOLS["source"](digits.train, rng.generator(0, "pool"), location, name="swiss-roll")
 
 
-def test_noise(digits: Source, shelf: Shelf) -> None:
-    got = POOLS["noise"](digits.train, rng.generator(0, "pool"), shelf, size=500)
+def test_noise(digits: Source, location: Location) -> None:
+    got = POOLS["noise"](digits.train, rng.generator(0, "pool"), location, size=500)
     assert got.pool.x.shape == (500, 1, 8, 8)
     assert got.pool.x.float().mean().item() == pytest.approx(127.5, abs=2)
     assert got.pool.mean.item() == pytest.approx(0.5, abs=0.01)
 
 
-def test_noise_for_features_fills_their_box(shelf: Shelf) -> None:
+def test_noise_for_features_fills_their_box(location: Location) -> None:
     train = load("swiss-roll", arguments={"examples": 300}).train
-    got = POOLS["noise"](train, rng.generator(0, "pool"), shelf, size=2000).pool
+    got = POOLS["noise"](train, rng.generator(0, "pool"), location, size=2000).pool
     low, high = train.x.amin(0), train.x.amax(0)
     assert (got.x >= low).all()
     assert (got.x <= high).all()

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedfuse.data.sources import SOURCES, from_shelf, load, named
-from fedfuse.data.sources.location import Shelf
+from fedfuse.data.sources import SOURCES, load_from, load, named
+from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Source
 from fedfuse.types import FedfuseError
 
@@ -178,6 +178,6 @@ def test_a_function_of_the_users_own_that_is_wrong(own: str) -> None:
 
 def test_a_shelf_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FEDFUSE_DATA", str(tmp_path))
-    assert Shelf.at().data_dir == tmp_path
-    assert Shelf.at(tmp_path / "other").data_dir == tmp_path / "other"
-    assert len(from_shelf(Shelf.at(), "digits", {}).test) == 360
+    assert Location.at().data_dir == tmp_path
+    assert Location.at(tmp_path / "other").data_dir == tmp_path / "other"
+    assert len(load_from(Location.at(), "digits", {}).test) == 360

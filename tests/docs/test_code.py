@@ -45,7 +45,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A folder of its own, in which every run is cut to a few rounds of little work."""
 
     def cut(experiment: Experiment, *arguments: Any, **options: Any) -> Run:
-        less = {key: value for key, value in LEAST.items() if key != "run.rounds" or experiment.run_.rounds > value}
+        less = {key: value for key, value in LEAST.items() if key != "run.rounds" or experiment.run.rounds > value}
         fewer = {f"algorithm.{key}": 20 for key in ("steps",) if key in experiment.algorithm.settings}
         return perform(experiment.with_settings(less | fewer), *arguments, **options)
 

@@ -16,66 +16,66 @@ With `samples`, models that are drawn from FedBE's posterior teach too; `distill
 from dataclasses import replace
 from typing import Literal
 
-from fedfuse.algorithm import Algorithm
+from fedfuse.algorithm import Algorithm, LargeModel, paper
 from fedfuse.algorithms.fedavg import fedavg
+from fedfuse.algorithms.settings import OfDistiller, with_settings
 from fedfuse.fusion import (
     SGD,
-    SWA,
-    AdamCosine,
     Clients,
     ConsensusWithDiversity,
     DiagonalGaussian,
     Distilled,
     Distiller,
+    Ensemble,
     LargeServer,
+    Posterior,
     Samples,
     Union,
     VarianceWeighted,
     aggregate_of,
 )
+from fedfuse.types import FedfuseError
 
 
+@paper
 def fed_et(
     *,
     over: Algorithm | None = None,
     lam: float = 0.05,
     diversity: Literal["mass", "plain"] = "mass",
     head: int = 128,
-    distiller: Literal["sgd", "swa", "adam"] = "sgd",
-    lr: float = 0.005,
-    steps: int = 128,
-    batch_size: int = 64,
-    momentum: float = 0.0,
-    epochs: int = 20,
-    cycle: int = 25,
-    swa_start: int = 250,
+    distiller: Distiller = SGD(lr=0.005, steps=128, batch_size=64, momentum=0.0),  # noqa: B008  frozen
     samples: int = 0,
-    augment: str = "none",
+    posterior: Posterior | None = None,
     probe: int = 2000,
+    lr: OfDistiller[float] = None,
+    steps: OfDistiller[int] = None,
+    batch_size: OfDistiller[int] = None,
+    momentum: OfDistiller[float] = None,
+    augment: OfDistiller[str] = None,
 ) -> Algorithm:
-    """A large model at the server, distilled from small clients of several architectures.
-
-    `steps` are those of SGD and Adam; `epochs`, `cycle` and `swa_start` are SWA's.
-    """
+    """A large model at the server, distilled from small clients of several architectures."""
     base = over or fedavg(weights="uniform")
-    loss = ConsensusWithDiversity(lam, diversity)
-    learn: dict[str, Distiller] = {
-        "sgd": SGD(lr, batch_size=batch_size, momentum=momentum, steps=steps, augment=augment, loss=loss),
-        "swa": SWA(lr, 0.4 * lr, cycle, swa_start, epochs, batch_size, momentum, augment=augment, loss=loss),
-        "adam": AdamCosine(lr, steps, batch_size, augment=augment, loss=loss),
-    }
     return replace(
         base,
         name="fed-et",
         fuse=Distilled(
             aggregate=aggregate_of(base),
-            ensemble=Union(Clients(), Samples(DiagonalGaussian(), samples)) if samples else Clients(),
+            ensemble=_ensemble(samples, posterior),
             target=VarianceWeighted(),
-            distiller=learn[distiller],
+            loss=ConsensusWithDiversity(lam, diversity),
+            distiller=with_settings(
+                distiller, lr=lr, steps=steps, batch_size=batch_size, momentum=momentum, augment=augment
+            ),
             students=LargeServer(),
             probe=probe,
         ),
+        models=LargeModel(head),
         selection="proportional",
-        head=head,
-        large_server=True,
     )
+
+
+def _ensemble(samples: int, posterior: Posterior | None) -> Ensemble:
+    if samples == 0 and posterior is not None:
+        raise FedfuseError("samples = 0: no model is drawn from the posterior: raise samples, or leave posterior out")
+    return Union(Clients(), Samples(posterior or DiagonalGaussian(), samples)) if samples else Clients()

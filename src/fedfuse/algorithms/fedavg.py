@@ -5,21 +5,22 @@ In each round the server sends its model to a few clients; each trains it on its
 model is the mean of theirs, weighted by their numbers of examples.
 """
 
-from typing import Literal
-
-from fedfuse.algorithm import Algorithm
-from fedfuse.fusion import Averaged, WeightedMean
+from fedfuse.algorithm import Algorithm, paper
+from fedfuse.algorithms.settings import OfAggregate, with_settings
+from fedfuse.fusion.aggregate import Aggregate, Averaged, BufferPolicy, WeightedMean, Weights
 from fedfuse.local import CrossEntropy, Training
 
 
+@paper
 def fedavg(
     *,
-    weights: Literal["examples", "uniform"] = "examples",
-    buffers: Literal["mean", "keep", "recalibrate"] = "mean",
+    aggregate: Aggregate = WeightedMean(),  # noqa: B008  frozen
+    weights: OfAggregate[Weights] = None,
+    buffers: OfAggregate[BufferPolicy] = None,
 ) -> Algorithm:
     """The mean of the client models, weighted by their examples."""
     return Algorithm(
         "fedavg",
         local=Training((CrossEntropy(),)),
-        fuse=Averaged(WeightedMean(weights, buffers)),
+        fuse=Averaged(with_settings(aggregate, weights=weights, buffers=buffers)),
     )

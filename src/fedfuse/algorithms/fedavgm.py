@@ -5,22 +5,23 @@ The server takes the way from its model to the clients' mean as a gradient, and 
 v := beta v + (x - mean), x := x - v. beta = 0 is FedAvg.
 """
 
-from typing import Literal
-
-from fedfuse.algorithm import Algorithm
-from fedfuse.fusion import Averaged, Momentum, WeightedMean
+from fedfuse.algorithm import Algorithm, paper
+from fedfuse.algorithms.settings import OfAggregate, with_settings
+from fedfuse.fusion.aggregate import Aggregate, Averaged, BufferPolicy, Momentum, WeightedMean, Weights
 from fedfuse.local import CrossEntropy, Training
 
 
+@paper
 def fedavgm(
     *,
     beta: float = 0.9,
-    weights: Literal["examples", "uniform"] = "examples",
-    buffers: Literal["mean", "keep", "recalibrate"] = "mean",
+    aggregate: Aggregate = WeightedMean(),  # noqa: B008  frozen
+    weights: OfAggregate[Weights] = None,
+    buffers: OfAggregate[BufferPolicy] = None,
 ) -> Algorithm:
     """FedAvg with momentum at the server."""
     return Algorithm(
         "fedavgm",
         local=Training((CrossEntropy(),)),
-        fuse=Averaged(Momentum(beta, WeightedMean(weights, buffers))),
+        fuse=Averaged(Momentum(beta, with_settings(aggregate, weights=weights, buffers=buffers))),
     )

@@ -17,82 +17,77 @@ classes (`docs/algorithms/fedbe.md`). What is None below is the preset's.
 from dataclasses import replace
 from typing import Literal
 
-from fedfuse.algorithm import Algorithm
+from fedfuse.algorithm import Algorithm, paper
 from fedfuse.algorithms.fedavg import fedavg
+from fedfuse.algorithms.settings import OfDistiller, OfPosterior, OfTarget, with_settings
 from fedfuse.fusion import (
-    SGD,
     SWA,
-    AdamCosine,
     Anchors,
     Clients,
     DeltaGaussian,
     DiagonalGaussian,
-    DirichletMixture,
     Distilled,
     Distiller,
     Ensemble,
-    MeanLogits,
     MeanProbs,
     Posterior,
     Samples,
+    Target,
     Union,
     aggregate_of,
 )
 
 
+@paper
 def fedbe(
     *,
     over: Algorithm | None = None,
     preset: Literal["paper", "official-code"] = "paper",
-    posterior: Literal["gaussian", "dirichlet", "delta_gaussian"] | None = None,
+    posterior: Posterior | None = None,
     samples: int = 10,
-    scale: float | None = None,
-    alpha: float = 1.0,
     anchor: bool = True,
     clients: bool = True,
-    target: Literal["probs", "logits"] = "probs",
-    sharpen: float = 2.0,
-    distiller: Literal["swa", "sgd", "adam"] = "swa",
-    lr: float = 1e-3,
-    lr_low: float | None = None,
-    cycle: int = 25,
-    swa_start: int | None = None,
-    epochs: int = 20,
-    steps: int = 10_000,
-    batch_size: int = 128,
-    momentum: float = 0.9,
-    augment: str = "crop:2+flip",
+    target: Target = MeanProbs(sharpen=2.0),  # noqa: B008  frozen
+    distiller: Distiller | None = None,
     probe: int = 2000,
+    scale: OfPosterior[float] = None,
+    alpha: OfPosterior[float] = None,
+    sharpen: OfTarget[float] = None,
+    lr: OfDistiller[float] = None,
+    lr_low: OfDistiller[float] = None,
+    cycle: OfDistiller[int] = None,
+    swa_start: OfDistiller[int] = None,
+    epochs: OfDistiller[int] = None,
+    batch_size: OfDistiller[int] = None,
+    momentum: OfDistiller[float] = None,
+    augment: OfDistiller[str] = None,
 ) -> Algorithm:
     """The clients' average, then distilled from samples of a posterior over models, the clients and the average.
 
-    `scale` multiplies the Gaussian's deviations, `alpha` is the Dirichlet's; `lr_low`, `cycle` and `swa_start` are
-    SWA's, `steps` is Adam's (FedDF's distiller), `epochs` that of the others.
+    `posterior` and `distiller` are by default the preset's.
     """
     base = over or fedavg()
-    code = preset == "official-code"
-    decay = 1e-5 if code else 0.0
-    low = lr_low if lr_low is not None else lr if code else 0.4 * lr
-    late = swa_start if swa_start is not None else 500 if code else 250
-    learn: dict[str, Distiller] = {
-        "swa": SWA(lr, low, cycle, late, epochs, batch_size, momentum, decay, per_class=code, augment=augment),
-        "sgd": SGD(lr, epochs, batch_size, momentum, decay, per_class=code, augment=augment),
-        "adam": AdamCosine(lr, steps, batch_size, augment=augment),
-    }
-    drawn: dict[str, Posterior] = {
-        "gaussian": DiagonalGaussian(1.0 if scale is None else scale),
-        "dirichlet": DirichletMixture(alpha),
-        "delta_gaussian": DeltaGaussian(0.1 if scale is None else scale),
-    }
-    parts: list[Ensemble] = [Samples(drawn[posterior or ("delta_gaussian" if code else "gaussian")], samples)]
+    posterior, distiller = posterior or POSTERIORS[preset], distiller or DISTILLERS[preset]
+    drawn = Samples(with_settings(posterior, scale=scale, alpha=alpha), samples)
+    ensemble: list[Ensemble] = [*([Clients()] if clients else []), *([Anchors()] if anchor else []), drawn]
     return replace(
         base,
         name="fedbe",
         fuse=Distilled(
             aggregate=aggregate_of(base),
-            ensemble=Union(*([Clients()] if clients else []), *([Anchors()] if anchor else []), *parts),
-            target=MeanLogits() if target == "logits" else MeanProbs(sharpen),
-            distiller=learn[distiller],
+            ensemble=Union(*ensemble),
+            target=with_settings(target, sharpen=sharpen),
+            distiller=with_settings(
+                distiller, lr=lr, lr_low=lr_low, cycle=cycle, swa_start=swa_start, epochs=epochs,
+                batch_size=batch_size, momentum=momentum, augment=augment,
+            ),
             probe=probe,
         ),
-    )
+    )  # fmt: skip
+
+
+POSTERIORS: dict[str, Posterior] = {"paper": DiagonalGaussian(), "official-code": DeltaGaussian()}
+DISTILLERS: dict[str, Distiller] = {
+    "paper": SWA(augment="crop:2+flip"),
+    "official-code": SWA(swa_start=500, weight_decay=1e-5, schedule="constant", per_class=True, augment="crop:2+flip"),
+}

@@ -13,72 +13,62 @@ differs: teachers and student see the same augmented pool, and drop-worst also d
 (`docs/algorithms/feddf.md`).
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
-from fedfuse.algorithm import Algorithm
+from fedfuse.algorithm import Algorithm, paper
 from fedfuse.algorithms.fedavg import fedavg
+from fedfuse.algorithms.settings import OfDistiller, OfTarget, with_settings
 from fedfuse.fusion import (
-    SGD,
     AdamCosine,
     Clients,
     Distilled,
     Distiller,
     DropWorst,
     MeanLogits,
-    MeanLosses,
-    MeanProbs,
     PerArchitecture,
     Target,
-    VarianceWeighted,
+    admit_all,
     aggregate_of,
 )
 
-# Fed-ET's variance-weighted consensus is no target of the paper: a composition of ours.
-TARGETS: Mapping[str, Callable[..., Target]] = {
-    "logits": MeanLogits,
-    "probs": MeanProbs,
-    "losses": MeanLosses,
-    "variance": VarianceWeighted,
-}
 
-
+@paper
 def feddf(
     *,
     over: Algorithm | None = None,
     preset: Literal["paper", "official-code"] = "paper",
-    target: Literal["logits", "probs", "losses", "variance"] = "logits",
-    temperature: float = 1.0,
+    target: Target = MeanLogits(),  # noqa: B008  frozen
+    distiller: Distiller = AdamCosine(),  # noqa: B008
     start: Literal["average", "previous"] = "average",
-    distiller: Literal["adam", "sgd"] = "adam",
-    lr: float = 1e-3,
-    steps: int = 10_000,
-    batch_size: int = 128,
-    clip: float = 5.0,
-    patience: int = 1000,
-    every: int = 100,
-    augment: str = "none",
     drop_worst: bool = False,
     probe: int = 2000,
+    temperature: OfTarget[float] = None,
+    lr: OfDistiller[float] = None,
+    steps: OfDistiller[int] = None,
+    batch_size: OfDistiller[int] = None,
+    clip: OfDistiller[float] = None,
+    patience: OfDistiller[int] = None,
+    every: OfDistiller[int] = None,
+    augment: OfDistiller[str] = None,
 ) -> Algorithm:
     """The clients' average, then distilled from the mean of their logits on unlabeled data."""
     base = over or fedavg()
     code = preset == "official-code"
-    learn: Distiller = AdamCosine(lr, steps, batch_size, clip, patience, every, augment)
-    if distiller == "sgd":  # Table 7
-        learn = SGD(lr, batch_size=batch_size, schedule="cosine", steps=steps, clip=clip, augment=augment)
     return replace(
         base,
         name="feddf",
         fuse=Distilled(
             aggregate=aggregate_of(base),
             ensemble=Clients(),
-            target=TARGETS[target](temperature=temperature),
-            distiller=learn,
+            target=with_settings(target, temperature=temperature),
+            distiller=with_settings(
+                distiller, lr=lr, steps=steps, batch_size=batch_size, clip=clip, patience=patience, every=every,
+                augment=augment,
+            ),
             students=PerArchitecture(start),
-            vetting=DropWorst(deviations=1.5 if code else None) if drop_worst else None,
+            admission=DropWorst(deviations=1.5 if code else None) if drop_worst else admit_all,
             views=1 if code else 0,
             probe=probe,
         ),
-    )
+    )  # fmt: skip

@@ -5,22 +5,23 @@ FedAvg whose clients also minimise mu/2 ||w - w_t||^2, which holds them near the
 local work on unlike data then drifts less. mu = 0 is FedAvg.
 """
 
-from typing import Literal
-
-from fedfuse.algorithm import Algorithm
-from fedfuse.fusion import Averaged, WeightedMean
+from fedfuse.algorithm import Algorithm, paper
+from fedfuse.algorithms.settings import OfAggregate, with_settings
+from fedfuse.fusion.aggregate import Aggregate, Averaged, BufferPolicy, WeightedMean, Weights
 from fedfuse.local import CrossEntropy, Proximal, Training
 
 
+@paper
 def fedprox(
     *,
     mu: float = 0.01,
-    weights: Literal["examples", "uniform"] = "examples",
-    buffers: Literal["mean", "keep", "recalibrate"] = "mean",
+    aggregate: Aggregate = WeightedMean(),  # noqa: B008  frozen
+    weights: OfAggregate[Weights] = None,
+    buffers: OfAggregate[BufferPolicy] = None,
 ) -> Algorithm:
     """FedAvg with a proximal term that holds clients near the model they were sent."""
     return Algorithm(
         "fedprox",
         local=Training((CrossEntropy(), Proximal(mu))),
-        fuse=Averaged(WeightedMean(weights, buffers)),
+        fuse=Averaged(with_settings(aggregate, weights=weights, buffers=buffers)),
     )

@@ -9,12 +9,35 @@ from the clients' average on, as in v-Distillation.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fedfuse.algorithm import Algorithm
+from fedfuse.algorithm import Algorithm, paper
+from fedfuse.algorithms.settings import OfDistiller, OfTarget
 from fedfuse.algorithms.v_distillation import v_distillation
 from fedfuse.context import Context
+from fedfuse.fusion import SGD, Distiller, MeanProbs, Target
 from fedfuse.types import FedfuseError
 
 WHOLE = 10**9  # more test examples than there are
+
+
+@paper
+def one_shot(
+    *,
+    over: Algorithm | None = None,
+    target: Target = MeanProbs(sharpen=2.0),  # noqa: B008  frozen
+    distiller: Distiller = SGD(epochs=20, augment="crop:2+flip"),  # noqa: B008
+    sharpen: OfTarget[float] = None,
+    lr: OfDistiller[float] = None,
+    epochs: OfDistiller[int] = None,
+    batch_size: OfDistiller[int] = None,
+    momentum: OfDistiller[float] = None,
+    augment: OfDistiller[str] = None,
+) -> Algorithm:
+    """One round of long local training; the ensemble of the clients is measured, and distilled into one model."""
+    distilled = v_distillation(
+        over=over, target=target, distiller=distiller, sharpen=sharpen, lr=lr, epochs=epochs, batch_size=batch_size,
+        momentum=momentum, augment=augment, probe=WHOLE,
+    )  # fmt: skip
+    return replace(distilled, name="one-shot", check=OneRound(distilled.check))
 
 
 @dataclass(frozen=True)
@@ -27,21 +50,3 @@ class OneRound:
         if ctx.rounds != 1:
             raise FedfuseError(f"one-shot has one round, but rounds = {ctx.rounds}: set run.rounds = 1")
         self.base(ctx)
-
-
-def one_shot(
-    *,
-    over: Algorithm | None = None,
-    sharpen: float = 2.0,
-    lr: float = 1e-3,
-    epochs: int = 20,
-    batch_size: int = 128,
-    momentum: float = 0.9,
-    augment: str = "crop:2+flip",
-) -> Algorithm:
-    """One round of long local training; the ensemble of the clients is measured, and distilled into one model."""
-    distilled = v_distillation(
-        over=over, sharpen=sharpen, lr=lr, epochs=epochs, batch_size=batch_size, momentum=momentum, augment=augment,
-        probe=WHOLE,
-    )  # fmt: skip
-    return replace(distilled, name="one-shot", check=OneRound(distilled.check))

@@ -8,21 +8,25 @@ that of the released code.
 
 from dataclasses import replace
 
-from fedfuse.algorithm import Algorithm
+from fedfuse.algorithm import Algorithm, paper
 from fedfuse.algorithms.fedavg import fedavg
-from fedfuse.fusion import SGD, Clients, Distilled, MeanProbs, aggregate_of
+from fedfuse.algorithms.settings import OfDistiller, OfTarget, with_settings
+from fedfuse.fusion import SGD, Clients, Distilled, Distiller, MeanProbs, Target, aggregate_of
 
 
+@paper
 def v_distillation(
     *,
     over: Algorithm | None = None,
-    sharpen: float = 2.0,
-    lr: float = 1e-3,
-    epochs: int = 20,
-    batch_size: int = 128,
-    momentum: float = 0.9,
-    augment: str = "crop:2+flip",
+    target: Target = MeanProbs(sharpen=2.0),  # noqa: B008  frozen
+    distiller: Distiller = SGD(epochs=20, augment="crop:2+flip"),  # noqa: B008
     probe: int = 2000,
+    sharpen: OfTarget[float] = None,
+    lr: OfDistiller[float] = None,
+    epochs: OfDistiller[int] = None,
+    batch_size: OfDistiller[int] = None,
+    momentum: OfDistiller[float] = None,
+    augment: OfDistiller[str] = None,
 ) -> Algorithm:
     """The clients' average, then distilled from the mean of their probabilities with SGD."""
     base = over or fedavg()
@@ -32,8 +36,10 @@ def v_distillation(
         fuse=Distilled(
             aggregate=aggregate_of(base),
             ensemble=Clients(),
-            target=MeanProbs(sharpen),
-            distiller=SGD(lr, epochs, batch_size, momentum, augment=augment),
+            target=with_settings(target, sharpen=sharpen),
+            distiller=with_settings(
+                distiller, lr=lr, epochs=epochs, batch_size=batch_size, momentum=momentum, augment=augment
+            ),
             probe=probe,
         ),
     )

@@ -12,9 +12,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fedfuse.config.experiment import algorithm_settings
+from fedfuse.config.overlay import algorithm_settings
+from fedfuse.runs.display import Display
 from fedfuse.sweeps.space import value_of
-from fedfuse.terminal.progress import Display, Lines, Live
+from fedfuse.terminal.progress import Lines, Live
 from fedfuse.types import FedfuseError
 
 # A pipe has no width of its own; rich would take 80 columns and cut tables short.

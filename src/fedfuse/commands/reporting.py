@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedfuse.commands.options import Target, out
-from fedfuse.reports import write_report
+from fedfuse.reports import report as write_report
 from fedfuse.reports.watch import server
 from fedfuse.types import FedfuseError
 
@@ -31,7 +31,7 @@ def report(
     """Write one page about runs: it opens offline, by a double click. Made from the records on disk only."""
     if out_file is not None and out_file.is_dir():
         raise FedfuseError(f"--out {out_file} is a folder: name a file, as in {out_file / 'report.html'}")
-    say_where(write_report(runs, out_file, target=target))
+    say_where(write_report(*runs, out=out_file, target=target))
 
 
 @app.command(epilog="Example: `fedfuse watch runs/digits-feddf-seed0`")
@@ -62,6 +62,6 @@ def say_where(page: Path) -> None:
 def report_at_end(folder: Path, target: float | None = None) -> None:
     """The page at the end of a command. That it could not be written takes nothing from the runs."""
     try:
-        say_where(write_report([folder], target=target))
+        say_where(write_report(folder, target=target))
     except (FedfuseError, OSError) as error:
         out.print(f"warning: no report was written: {error}", highlight=False, markup=False, soft_wrap=True)

@@ -24,9 +24,11 @@ from fedfuse.commands.options import (
 from fedfuse.commands.reporting import report_at_end
 from fedfuse.config.experiment import Experiment, load
 from fedfuse.runs.compare import compare as run_comparison
+from fedfuse.runs.compare import default_folder
+from fedfuse.runs.display import Display
 from fedfuse.runs.run import Run
+from fedfuse.runs.run import run as run_experiment
 from fedfuse.terminal import tables
-from fedfuse.terminal.progress import Display
 from fedfuse.tracking import TRACKERS
 from fedfuse.types import FedfuseError
 
@@ -77,7 +79,7 @@ def run(
 
 def _finished(experiment: Experiment, engine: Where, path: Path | None, resume: bool, display: Display) -> Run:
     if engine is Where.LOCAL:
-        return experiment.run(path, resume=resume, display=display)
+        return run_experiment(experiment, path, resume=resume, display=display)
     try:
         from fedfuse.flower.simulation import simulate
     except ImportError as error:
@@ -107,10 +109,10 @@ def compare(
     """Run several algorithms on the same partition, cohorts and initial weights; goes on where it stopped."""
     look_in(data_dir)
     base = load(experiment, dotted_settings(set_, run__rounds=rounds, run__workers=workers, run__track=track))
-    folder = out_dir or Path("runs") / f"compare-{base.name}"
-    numbers = range(base.run_.seed, base.run_.seed + seeds)
+    folder = out_dir or default_folder(base)
+    numbers = range(base.run.seed, base.run.seed + seeds)
     with shown() as display:
-        rows = run_comparison(base, algorithm, numbers, folder, display)
+        rows = run_comparison(base, algorithm, seeds=numbers, out=folder, display=display)
     out.print(tables.of_comparison(base, rows, target, folder))
     if report:
         report_at_end(folder, target)

@@ -1,122 +1,21 @@
-"""The sections of an experiment, and what is said when one is wrong."""
+"""The sections of an experiment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from fedfuse import signature
-from fedfuse.algorithm import Algorithm
-from fedfuse.algorithms import ALGORITHMS
+from fedfuse.config.named import NamedSection, Section
 from fedfuse.data.partition import SCHEMES
 from fedfuse.data.pool import POOLS
 from fedfuse.data.sources import SOURCES, source_function
+from fedfuse.data.sources.memory import cache_arrays, is_data
 from fedfuse.select import Selection
 from fedfuse.tracking import TRACKERS
-from fedfuse.types import FedfuseError
 from fedfuse.vet import Vetting
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong: where, the value, and what would be right."""
-
-    key: str
-    value: Any
-    right: str
-
-    def __str__(self) -> str:
-        return f"{self.key} = {self.value!r}: {self.right}"
-
-
-class ConfigError(FedfuseError):
-    """An experiment that cannot be run as it is written."""
-
-    def __init__(self, problems: Sequence[Problem], file: str | None = None) -> None:
-        self.problems, self.file = problems, file
-        super().__init__("\n".join(f"{file}: {p}" if file else str(p) for p in problems))
-
-    @staticmethod
-    def of(error: ValidationError, known: Callable[[Sequence[str]], Iterable[str]], prefix: str = "") -> ConfigError:
-        """From pydantic's findings; `known` gives the keys that may stand at a place."""
-        return ConfigError([_problem(dict(e), known, prefix) for e in error.errors(include_url=False)])
-
-
-def _problem(found: dict[str, Any], known: Callable[[Sequence[str]], Iterable[str]], prefix: str) -> Problem:
-    place = [str(part) for part in found["loc"]]
-    key = ".".join(filter(None, [prefix, *place])) or "experiment"
-    if found["type"] == "extra_forbidden":
-        keys = sorted(known(place[:-1]))
-        right = f"is not a known key{signature.did_you_mean(place[-1], keys)} Known here: {', '.join(keys) or 'none'}"
-        return Problem(key, found["input"], right)
-    if found["type"] == "missing":
-        return Problem(key, None, "is required and was not given")
-    message = found["msg"].removeprefix("Value error, ")
-    return Problem(key, found["input"], message[0].lower() + message[1:])
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class NamedSection(BaseModel):
-    """A section that names a function; the keys that are not the section's own are that function's settings."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-    key: ClassVar[str]
-    what: ClassVar[str]
-    catalogue: ClassVar[Mapping[str, signature.Function]]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _name_alone(cls, value: Any) -> Any:
-        return {cls.key: value} if isinstance(value, str) else value
-
-    def settle(self, place: str) -> list[Problem]:
-        """Check the settings against the function's signature and fill in its defaults, here and in what it holds.
-
-        A resolved experiment so states all that it runs with. What is wrong is given back, by its full key.
-        """
-        assert self.__pydantic_extra__ is not None
-        try:
-            function = self.function()
-        except FedfuseError as error:
-            return [Problem(f"{place}.{self.key}", getattr(self, self.key), str(error))]
-        keys = [p.name for p in signature.settings_of(function)]
-        try:
-            settings = signature.schema(function, self.spoken()).model_validate(self.settings)
-        except ValidationError as error:
-            return list(ConfigError.of(error, lambda _: [*type(self).model_fields, *keys], place).problems)
-        self.__pydantic_extra__.update({key: getattr(settings, key) for key in keys})
-        held = {**{f: getattr(self, f) for f in type(self).model_fields}, **self.settings}
-        inner = ((key, value) for key, value in held.items() if isinstance(value, NamedSection))
-        return [problem for key, value in inner for problem in value.settle(f"{place}.{key}")]
-
-    @classmethod
-    def spoken(cls) -> tuple[tuple[Any, Any], ...]:
-        """Which annotations a file says by another type."""
-        return ()
-
-    def function(self) -> signature.Function:
-        return signature.resolve(getattr(self, self.key), self.catalogue, self.what)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The function's own arguments."""
-        return dict(self.__pydantic_extra__ or {})
 
 
 class PoolSection(NamedSection):
@@ -124,6 +23,10 @@ class PoolSection(NamedSection):
 
     key, what, catalogue = "kind", "pool", POOLS
     kind: str = "split"
+
+    @classmethod
+    def from_value(cls, value: Any) -> Any:
+        return {"kind": "source", "name": cache_arrays(value)} if is_data(value) else value
 
 
 class DataSection(NamedSection):
@@ -133,6 +36,14 @@ class DataSection(NamedSection):
     source: str
     validation: float = Field(0.1, ge=0, lt=1, description="share of the training data held out at the server")
     pool: PoolSection | None = None
+
+    @classmethod
+    def from_value(cls, value: Any) -> Any:
+        if is_data(value):
+            return {"source": cache_arrays(value)}
+        if isinstance(value, Mapping) and is_data(value.get("source")):
+            return {**value, "source": cache_arrays(value["source"])}
+        return value
 
     def function(self) -> signature.Function:
         return source_function(self.source)
@@ -147,7 +58,10 @@ class PartitionSection(NamedSection):
 
 
 class ModelsSection(Section):
-    """The architecture of the clients, one name or several with their weights, and the server's large one."""
+    """The architecture of the clients, one name or several with their weights, and the server's large one.
+
+    In Python a name may be a function of (classes, shape) that returns a net.
+    """
 
     clients: str | dict[str, PositiveFloat]
     capability: str | None = Field(None, description="column of the data that ranks clients; else drawn by the seed")
@@ -155,33 +69,27 @@ class ModelsSection(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _name_alone(cls, value: Any) -> Any:
-        return {"clients": value} if isinstance(value, str) else value
+    def _from_value(cls, value: Any) -> Any:
+        sections = {"clients": value} if isinstance(value, str) or callable(value) else value
+        if not isinstance(sections, Mapping):
+            return sections
+        return {key: _names(inner) if key in ("clients", "server") else inner for key, inner in sections.items()}
 
     @property
     def weights(self) -> Mapping[str, float]:
         return {self.clients: 1.0} if isinstance(self.clients, str) else self.clients
 
 
-class AlgorithmSection(NamedSection):
-    """The algorithm by name, and its hyperparameters."""
-
-    key, what, catalogue = "name", "algorithm", ALGORITHMS
-    name: str = "fedavg"
-
-    @classmethod
-    def spoken(cls) -> tuple[tuple[Any, Any], ...]:
-        return ((Algorithm | None, AlgorithmSection | None), (Algorithm, AlgorithmSection))
-
-    def build(self) -> Algorithm:
-        """The algorithm as a value."""
-        if problems := self.settle("algorithm"):
-            raise ConfigError(problems)
-        settings = {k: v.build() if isinstance(v, AlgorithmSection) else v for k, v in self.settings.items()}
-        algorithm = self.function()(**settings)
-        if not isinstance(algorithm, Algorithm):
-            raise FedfuseError(f"algorithm {self.name!r} gave a {type(algorithm).__name__}, not an Algorithm")
-        return algorithm
+def _names(value: Any) -> Any:
+    """Functions by their names; several of them weigh alike."""
+    if callable(value):
+        return signature.name_of(value, "model")
+    if isinstance(value, Mapping) and any(callable(inner) for inner in value.values()):
+        return {
+            **{signature.name_of(inner, label): 1.0 for label, inner in value.items() if callable(inner)},
+            **{arch: weight for arch, weight in value.items() if not callable(weight)},
+        }
+    return value
 
 
 class RunSection(Section):

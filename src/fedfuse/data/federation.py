@@ -113,7 +113,7 @@ def federate(
 
     `validation` (a number, or a fraction below 1; 0 for none) is held out stratified. `scheme` and `pool` are
     functions of SCHEMES and POOLS, or like them, with their settings filled in: `partial(dirichlet, alpha=1.0)`,
-    `partial(split, shelf=Shelf(), size=0.2)`.
+    `partial(split, location=Location(), size=0.2)`.
     """
     number = amount(validation, len(source.train), "validation")
     kept, held = stratified(source.train.y, number, rng.generator(seed, "validation"))

@@ -13,8 +13,8 @@ from fedfuse.data.augment import augmentation
 from fedfuse.data.examples import Examples
 from fedfuse.data.generators.sampling import frozen, generated
 from fedfuse.data.holdout import amount, plain
-from fedfuse.data.sources import from_shelf
-from fedfuse.data.sources.location import Shelf
+from fedfuse.data.sources import load_from
+from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Source
 from fedfuse.data.statistics import channel_statistics
 from fedfuse.types import FedfuseError
@@ -34,7 +34,9 @@ class Pooled:
 Pool = Callable[[Examples, torch.Generator], Pooled]
 
 
-def split(train: Examples, rng: torch.Generator, shelf: Shelf, *, size: float = 0.2, augment: str = "none") -> Pooled:
+def split(
+    train: Examples, rng: torch.Generator, location: Location, *, size: float = 0.2, augment: str = "none"
+) -> Pooled:
     """A random part of the training data, which the clients then do not have: a number, or a fraction below 1.
 
     `augment` changes it once, so that it is less like the clients' data, as Fed-ET's public data.
@@ -52,7 +54,7 @@ def _changed(pool: Examples, augment: str, rng: torch.Generator) -> Examples:
 def source(
     train: Examples,
     rng: torch.Generator,
-    shelf: Shelf,
+    location: Location,
     *,
     name: str,
     size: float | None = None,
@@ -65,7 +67,7 @@ def source(
     `classes` keeps only these of its classes and `without` drops some, by name or number; `size` (a number, or a
     fraction below 1) draws from what is left; `arguments` are the data set's own.
     """
-    other = from_shelf(shelf, name, arguments or {})
+    other = load_from(location, name, arguments or {})
     rows = _of_classes(other, name, classes, without)
     if size is not None:
         rows = rows[plain(len(rows), amount(size, len(rows), f"pool {name}: size"), rng)[1]]
@@ -74,7 +76,7 @@ def source(
     return Pooled(Examples(x, torch.zeros(len(x), dtype=torch.int64), train.classes, mean, std))
 
 
-def noise(train: Examples, rng: torch.Generator, shelf: Shelf, *, size: int = 10_000) -> Pooled:
+def noise(train: Examples, rng: torch.Generator, location: Location, *, size: int = 10_000) -> Pooled:
     """Uniform random inputs: every pixel on its own, or points in the box that the training features span."""
     shape = (size, *train.shape)
     y = torch.zeros(size, dtype=torch.int64)
@@ -91,7 +93,7 @@ def noise(train: Examples, rng: torch.Generator, shelf: Shelf, *, size: int = 10
 def generator(
     train: Examples,
     rng: torch.Generator,
-    shelf: Shelf,
+    location: Location,
     *,
     generator: str,
     latent: int | None = None,

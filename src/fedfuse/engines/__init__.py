@@ -1,7 +1,8 @@
-"""Engines run the clients' work: here one after the other, or in worker processes. Same bits either way."""
+"""Engines run the clients' work: one after the other, in threads, or in worker processes. Same bits in each."""
 
 from fedfuse.engines.engine import Engine
 from fedfuse.engines.in_process import InProcess
+from fedfuse.engines.in_threads import InThreads
 from fedfuse.engines.workers import Workers
 
-__all__ = ["Engine", "InProcess", "Workers"]
+__all__ = ["Engine", "InProcess", "InThreads", "Workers"]

@@ -1,4 +1,4 @@
-"""The seam between the round and whoever does the clients' work."""
+"""The interface between the round and whatever does the clients' work."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class Engine(Protocol):
     """Runs tasks and yields the answers in the order of the tasks, whoever was first.
 
     Client memory belongs to the clients: the engine keeps it for them between rounds, and gives it to the checkpoint.
-    What a client keeps of a round counts only once the round is settled. One whose answer was refused or came to
-    nothing remembers what it did before: else SCAFFOLD's control variates, for one, would move without the server's.
+    What a client keeps of a round counts only once the round is settled. A client whose answer was refused or lost
+    remembers what it did before: else SCAFFOLD's control variates, for one, would move without the server's.
     """
 
     def run(
         self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context, server: ServerState | None = None
     ) -> Iterator[Update | Failure]:
-        """An engine that reaches over a network refuses early what cannot be an answer to `server`'s models."""
+        """Do the tasks. An engine that reaches over a network refuses early what cannot answer `server`'s models."""
 
     def settle(self, accepted: Collection[int]) -> None:
-        """The round is over, and these clients' answers were accepted."""
+        """End the round: the answers of these clients were accepted."""
 
     def memory(self) -> Mapping[int, Groups]: ...
 
@@ -38,7 +38,7 @@ class Engine(Protocol):
 
 
 def attempt(algorithm: Algorithm, task: Task, memory: Groups, ctx: Context) -> tuple[Update | Failure, Groups]:
-    """One client's work and what it keeps. Whatever goes wrong there costs this client's update only."""
+    """One client's work, and what it keeps. Whatever goes wrong there costs this client's update only."""
     try:
         update = algorithm.local(task, memory, ctx)
         return replace(update, memory={}), update.memory
@@ -46,3 +46,28 @@ def attempt(algorithm: Algorithm, task: Task, memory: Groups, ctx: Context) -> t
         return Failure(task.client, "ran out of memory in its local work"), memory
     except (Exception, SystemExit) as error:  # a user's code may even leave the program
         return Failure(task.client, f"failed in its local work: {type(error).__name__}: {error}"), memory
+
+
+class ClientMemory:
+    """What clients keep, in this process. What is new counts once its round is settled."""
+
+    def __init__(self) -> None:
+        self._settled: dict[int, Groups] = {}
+        self._new: dict[int, Groups] = {}  # of the round that is not settled yet
+
+    def of(self, client: int) -> Groups:
+        return self._settled.get(client, {})
+
+    def add(self, client: int, memory: Groups) -> None:
+        if memory:
+            self._new[client] = memory
+
+    def settle(self, accepted: Collection[int]) -> None:
+        self._settled |= {client: memory for client, memory in self._new.items() if client in accepted}
+        self._new.clear()
+
+    def all(self) -> Mapping[int, Groups]:
+        return dict(sorted(self._settled.items()))
+
+    def restore(self, memory: Mapping[int, Groups]) -> None:
+        self._settled = dict(memory)

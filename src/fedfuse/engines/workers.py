@@ -38,8 +38,8 @@ class Workers:
     def __init__(self, count: int, experiment: Path, folder: Path) -> None:
         self.folder = folder
         self._window = count * AHEAD
-        self._kept: dict[int, Path] = {}  # client -> file with what it keeps
-        self._fresh: dict[int, Path] = {}  # the same, of the round that is not settled yet
+        self._memory: dict[int, Path] = {}  # client -> file with what it keeps
+        self._new: dict[int, Path] = {}  # the same, of the round that is not settled yet
         self._idle: SimpleQueue[_Worker] = SimpleQueue()
         self._workers = [_spare.pop() if _spare else _Worker() for _ in range(count)]
         for worker in self._workers:
@@ -84,7 +84,7 @@ class Workers:
             "params": task.model and files.write(task.model.params),
             "buffers": task.model and files.write(task.model.buffers),
             "extra": {name: files.write(group) for name, group in task.extra.items()},
-            "memory": str(self._kept[task.client]) if task.client in self._kept else None,
+            "memory": str(self._memory[task.client]) if task.client in self._memory else None,
             "answer": str(files.folder / f"client-{task.client}"),
         }
 
@@ -96,29 +96,29 @@ class Workers:
             return Failure(client, f"its worker process died: {death}")
         finally:
             self._idle.put(worker)
-        if reply["kept"] is not None:
-            self._fresh[client] = Path(reply["kept"]).replace(self.folder / f"fresh-{client}")
+        if reply["memory"] is not None:
+            self._new[client] = Path(reply["memory"]).replace(self.folder / f"new-{client}")
         return Path(reply["answer"]) if reply["failure"] is None else Failure(client, reply["failure"])
 
     def settle(self, accepted: Collection[int]) -> None:
-        for client, fresh in self._fresh.items():
+        for client, file in self._new.items():
             if client in accepted:
-                self._keep(client, fresh)
+                self._settle(client, file)
             else:
-                fresh.unlink()
-        self._fresh.clear()
+                file.unlink()
+        self._new.clear()
 
-    def _keep(self, client: int, fresh: Path) -> None:
-        self._kept[client] = fresh.replace(self.folder / f"kept-{client}")
+    def _settle(self, client: int, file: Path) -> None:
+        self._memory[client] = file.replace(self.folder / f"memory-{client}")
 
     def memory(self) -> Mapping[int, Groups]:
-        return {client: codec.decode(path.read_bytes())[0] for client, path in sorted(self._kept.items())}
+        return {client: codec.decode(path.read_bytes())[0] for client, path in sorted(self._memory.items())}
 
     def restore(self, memory: Mapping[int, Groups]) -> None:
         for client, groups in memory.items():
-            fresh = self.folder / f"restored-{client}"
-            fresh.write_bytes(codec.encode(groups, {}))
-            self._keep(client, fresh)
+            file = self.folder / f"restored-{client}"
+            file.write_bytes(codec.encode(groups, {}))
+            self._settle(client, file)
 
     def peak_memory(self) -> int:
         return sum(worker.peak_memory() for worker in self._workers)

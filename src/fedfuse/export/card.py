@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import tomli_w
 from jinja2 import Environment, StrictUndefined
@@ -15,7 +14,9 @@ from jinja2 import Environment, StrictUndefined
 from fedfuse.data.sources import SOURCES
 from fedfuse.models.file import Header
 from fedfuse.models.transformers_folder import holds
+from fedfuse.records.directory import FederationFacts
 from fedfuse.records.record import RoundRecord
+from fedfuse.records.stored import StoredExperiment
 
 CARD = """\
 ---
@@ -88,8 +89,8 @@ same bits.
 class Records:
     """What a run directory says of its run: `experiment.toml`, `federation.json`, `rounds.jsonl`."""
 
-    sections: Mapping[str, Any]
-    federation: Mapping[str, Any]
+    experiment: StoredExperiment
+    federation: FederationFacts
     history: list[RoundRecord]
 
     @property
@@ -102,7 +103,7 @@ class Records:
 
 
 def card(records: Records, header: Header, parameters: int, license: str | None, own_code: bool) -> str:
-    sections = records.sections
+    experiment, sections = records.experiment, records.experiment.table
     chosen = {key: sections[key] for key in ("partition", "local", "algorithm")}
     chosen["run"] = {key: value for key, value in sections["run"].items() if key in ("rounds", "fraction", "selection")}
     return (
@@ -110,19 +111,19 @@ def card(records: Records, header: Header, parameters: int, license: str | None,
         .from_string(CARD)
         .render(
             front=_front_matter(records, header, license),
-            title=f"{sections['name']}: {header.arch}",
+            title=f"{experiment.name}: {header.arch}",
             arch=header.arch,
             parameters=parameters,
-            algorithm=sections["algorithm"]["name"],
-            clients=sections["partition"]["clients"],
+            algorithm=experiment.algorithm.name,
+            clients=experiment.partition.clients,
             final=records.final,
             results=_results(records, header.arch),
-            source=_source(sections["data"]["source"])[0],
+            source=_source(experiment.data.source)[0],
             header=header,
             labels=", ".join(" ".join(label.split()) for label in header.labels),
-            examples=records.federation["examples"],
-            pool=sections["data"].get("pool", {}).get("kind", "none"),
-            provenance=sections["provenance"],
+            examples=records.federation.examples,
+            pool=experiment.data.pool.get("kind", "none"),
+            provenance=experiment.provenance,
             settings=tomli_w.dumps(chosen),
             trust=", trust_code=True" if own_code else "",
             normalised=_normalised(header),
@@ -135,12 +136,12 @@ def card(records: Records, header: Header, parameters: int, license: str | None,
 def _front_matter(records: Records, header: Header, license: str | None) -> dict[str, str]:
     """What a hub reads, each value as JSON, which is YAML too."""
     task = "image-classification" if len(header.shape) == 3 else "tabular-classification"
-    said, dataset = _source(records.sections["data"]["source"])
-    algorithm = records.sections["algorithm"]["name"]
-    accuracy = records.final.models[records.name_of(header.arch)]["accuracy"]
+    described, dataset = _source(records.experiment.data.source)
+    algorithm = records.experiment.algorithm.name
+    accuracy = records.final.models[records.name_of(header.arch)].accuracy
     result = {
         "task": {"type": task},
-        "dataset": {"type": dataset or "local", "name": said.replace("`", "")},
+        "dataset": {"type": dataset or "local", "name": described.replace("`", "")},
         "metrics": [{"type": "accuracy", "value": accuracy, "name": "test accuracy after the last round"}],
     }
     fields = {
@@ -150,7 +151,7 @@ def _front_matter(records: Records, header: Header, license: str | None) -> dict
         "tags": ["federated-learning", "fedfuse", algorithm],
         "datasets": [dataset] if dataset else None,
         "metrics": ["accuracy"],
-        "model-index": [{"name": f"{records.sections['name']}: {header.arch}", "results": [result]}],
+        "model-index": [{"name": f"{records.experiment.name}: {header.arch}", "results": [result]}],
     }
     return {key: json.dumps(value, ensure_ascii=False) for key, value in fields.items() if value is not None}
 
@@ -167,14 +168,14 @@ def _source(name: str) -> tuple[str, str | None]:
 def _results(records: Records, arch: str) -> list[tuple[str, str, str, int]]:
     """What was measured, after the last round and in the best one; without validation data there is no such row."""
     name = records.name_of(arch)
-    of_test = {r.round: r.models[name]["accuracy"] for r in records.history}
+    of_test = {r.round: r.models[name].accuracy for r in records.history}
     of_validation = {r.round: r.validation_accuracy for r in records.history if r.validation_accuracy is not None}
-    alone = records.federation["reported"] == [name]
+    alone = list(records.federation.reported) == [name]
     rows = {
         "test accuracy": of_test,
         "validation accuracy" if alone else "validation accuracy (mean of the run's models)": of_validation,
     }
-    return [(said, *_last_and_best(values)) for said, values in rows.items() if values]
+    return [(label, *_last_and_best(values)) for label, values in rows.items() if values]
 
 
 def _last_and_best(by_round: Mapping[int, float]) -> tuple[str, str, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +12,11 @@ from pathlib import Path
 import safetensors.torch
 
 from fedfuse.export.card import Records, card
+from fedfuse.files import write_whole
 from fedfuse.models import transformers_folder
 from fedfuse.models.file import MODEL, Header, imports_code, read_header, write_model
-from fedfuse.records import record
-from fedfuse.records.checkpoint import write_whole
-from fedfuse.records.directory import EXPERIMENT, FEDERATION, MODELS, ROUNDS
+from fedfuse.records.directory import EXPERIMENT, MODELS
+from fedfuse.records.stored import StoredRun
 from fedfuse.signature import did_you_mean
 from fedfuse.types import FedfuseError
 
@@ -48,35 +47,32 @@ def export_hub_folder(
     return header
 
 
-def read_records(run: Path) -> Records:
+def read_records(path: Path) -> Records:
     """What the run directory holds, as text: nothing that an experiment names is imported."""
-    try:
-        sections = tomllib.loads((run / EXPERIMENT).read_text(encoding="utf-8"))
-        federation = json.loads((run / FEDERATION).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FedfuseError(f"{run}: not the directory of a run: {error}") from error
-    history, rounds = record.read(run / ROUNDS), sections["run"]["rounds"]
-    if len(history) < rounds or not any((run / MODELS).glob("*.safetensors")):
+    if not (path / EXPERIMENT).is_file():
+        raise FedfuseError(f"{path}: not the directory of a run: it has no {EXPERIMENT}")
+    run = StoredRun.open(path)
+    if not run.finished or run.federation is None or not any((path / MODELS).glob("*.safetensors")):
         raise FedfuseError(
-            f"{run}: {len(history)} of {rounds} rounds are on record, and the models are written when a run ends: "
-            "finish it with --resume, then export"
+            f"{path}: {len(run.history)} of {run.rounds} rounds are on record, and the models are written when a run "
+            "ends: finish it with --resume, then export"
         )
-    return Records(sections, federation, history)
+    return Records(run.experiment, run.federation, run.history)
 
 
 def _chosen(run: Path, records: Records, wanted: str | None) -> tuple[Path, Header]:
     """The model that was asked for, or else the one that the run reports, if that is one."""
-    found = {header.arch: (file, header) for file, header in _models(run)}
+    models = {header.arch: (file, header) for file, header in _models(run)}
     if wanted is not None:
-        if wanted not in found:
-            hint = did_you_mean(wanted, found)
-            raise FedfuseError(f"--model {wanted}: {run} has no such model{hint} It has: {', '.join(found)}")
-        return found[wanted]
-    reported = [arch for arch in records.federation["reported"] if arch in found]
-    candidates = list(found) if len(found) == 1 else reported
+        if wanted not in models:
+            hint = did_you_mean(wanted, models)
+            raise FedfuseError(f"--model {wanted}: {run} has no such model{hint} It has: {', '.join(models)}")
+        return models[wanted]
+    reported = [arch for arch in records.federation.reported if arch in models]
+    candidates = list(models) if len(models) == 1 else reported
     if len(candidates) != 1:
-        raise FedfuseError(f"{run} has several models: choose one with --model, of {', '.join(found)}")
-    return found[candidates[0]]
+        raise FedfuseError(f"{run} has several models: choose one with --model, of {', '.join(models)}")
+    return models[candidates[0]]
 
 
 def _models(run: Path) -> Iterator[tuple[Path, Header]]:

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from fedfuse import models
 from fedfuse.config.experiment import Experiment, load
-from fedfuse.context import Context
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
 from fedfuse.engines.engine import attempt
 from fedfuse.flower import wire
 from fedfuse.flower.memory import Memory
 from fedfuse.flower.reply_checks import check_model
+from fedfuse.runs.setup import Setup, load_federation, set_up
 from fedfuse.threads import threads
 from fedfuse.types import Failure, FedfuseError, Task, Update
 
@@ -63,15 +63,15 @@ class Node:
 
     experiment: Experiment | str | Path
     data: Data | None = None
-    _kept: dict[str, Federation] = field(default_factory=dict, repr=False)  # the experiment's own, read once
+    _federations: dict[str, Federation] = field(default_factory=dict, repr=False)  # the experiment's own, read once
 
     def answer(self, message: Message, context: NodeContext) -> RecordDict:
         facts, task = wire.about(message), wire.read_task(message)
         try:
-            update, kept = self._work(task, facts, context)
+            update, remembers = self._work(task, facts, context)
         except FedfuseError as error:
-            update, kept = Failure(task.client, str(error)), False
-        return wire.reply(facts, update, kept)
+            update, remembers = Failure(task.client, str(error)), False
+        return wire.reply(facts, update, remembers)
 
     def _work(self, task: Task, facts: wire.About, context: NodeContext) -> tuple[Update | Failure, bool]:
         experiment = self.experiment if isinstance(self.experiment, Experiment) else load(self.experiment)
@@ -80,32 +80,33 @@ class Node:
             raise FedfuseError(f"was asked at the node of client {declared}")
         folder, recalled = context.node_config.get("memory-dir"), wire.whole(facts, "memory")
         memory = Memory.of(None if folder is None else str(folder), context.state, str(facts["run"]), task.client)
-        with threads(experiment.run_.threads):
-            ctx = self._context(experiment, facts, context).at(task.round)
+        with threads(experiment.run.threads):
+            setup = self._setup(experiment, facts, context)
+            ctx = setup.ctx.at(task.round)
             if task.model is not None:
                 net = ctx.nets.scratch(_trusted(task.model.arch, experiment))
                 check_model(task.model, dict(net.named_parameters()), dict(net.named_buffers()))
-            algorithm = experiment.algorithm.build()
-            answer, kept = attempt(algorithm, task, memory.recall(recalled), ctx)
-            if isinstance(answer, Failure) or not kept:
+            answer, next_memory = attempt(setup.algorithm, task, memory.recall(recalled), ctx)
+            if isinstance(answer, Failure) or not next_memory:
                 return answer, False
-            memory.keep(task.round, kept, recalled)
+            memory.keep(task.round, next_memory, recalled)
             return answer, True
 
-    def _context(self, experiment: Experiment, facts: wire.About, context: NodeContext) -> Context:
+    def _setup(self, experiment: Experiment, facts: wire.About, context: NodeContext) -> Setup:
         client, arch = wire.whole(facts, "client"), _trusted(str(facts["arch"]), experiment)
         if self.data is None:
-            if "all" not in self._kept:
-                self._kept["all"] = experiment.federation()
-            ctx = experiment.context(self._kept["all"])
+            if "all" not in self._federations:
+                self._federations["all"] = load_federation(experiment)
+            setup = set_up(experiment, self._federations["all"])
         else:
             data = self.data(context) if callable(self.data) else self.data
-            # The server has settled who is capable of what: the node's data need not have that column.
+            # The server has assigned the architectures by capability: the node's data need not have that column.
             plain = experiment.model_copy(update={"models": experiment.models.model_copy(update={"capability": None})})
-            ctx = plain.context(_alone(_examples(data, facts), client, wire.whole(facts, "clients")))
-        if not client < len(ctx.archs):
-            raise FedfuseError(f"was asked as client {client}, and the experiment has {len(ctx.archs)}")
-        return replace(ctx, archs=(*ctx.archs[:client], arch, *ctx.archs[client + 1 :]))
+            setup = set_up(plain, _alone(_examples(data, facts), client, wire.whole(facts, "clients")))
+        archs = setup.ctx.archs
+        if not client < len(archs):
+            raise FedfuseError(f"was asked as client {client}, and the experiment has {len(archs)}")
+        return replace(setup, ctx=replace(setup.ctx, archs=(*archs[:client], arch, *archs[client + 1 :])))
 
 
 def _trusted(arch: str, experiment: Experiment) -> str:

@@ -15,6 +15,7 @@ from typing import Protocol
 from flwr.app import ArrayRecord, RecordDict
 
 from fedfuse import codec
+from fedfuse.files import write_whole
 from fedfuse.flower import wire
 from fedfuse.records import checkpoint
 from fedfuse.types import FedfuseError, Groups
@@ -49,7 +50,7 @@ class InFolder:
 
     def write(self, round: int, blob: bytes) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        checkpoint.write_whole(self._path(round), blob)
+        write_whole(self._path(round), blob)
 
     def drop(self, round: int) -> None:
         self._path(round).unlink(missing_ok=True)

@@ -13,15 +13,15 @@ from typing import Any
 import torch
 
 from fedfuse import codec
-from fedfuse.types import Extras, FedfuseError, Like, Snapshot, Tensors, Update
+from fedfuse.types import Extras, FedfuseError, Snapshot, Tensors, TensorSpec, Update
 
 SLACK = 64 * 1024  # bytes of header for facts and metrics
 PER_TENSOR = 512  # bytes of header for each tensor beside its name, which stands there twice
 MOST = 1 << 30  # bytes of a reply whose length only its client knows (features of each of its examples)
 
-DTYPES = {
-    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
-    torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
+DTYPES = {  # by their names in a safetensors header
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
+    "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
 }  # fmt: skip
 
 
@@ -31,7 +31,7 @@ class Refused(FedfuseError):
 
 @dataclass(frozen=True)
 class Expected:
-    """What a client's reply may hold: a model like this one, and these tensors beside it."""
+    """What a client's reply may hold: a model spec this one, and these tensors beside it."""
 
     client: int
     model: Snapshot | None
@@ -49,22 +49,22 @@ class Expected:
             raise Refused(f"answered as client {update.client}")
         return update
 
-    def _model_tensors(self) -> dict[str, Like]:
+    def _model_tensors(self) -> dict[str, TensorSpec]:
         if self.model is None:
             return {}
-        return dict(_named("model/params", Like.each(self.model.params))) | dict(
-            _named("model/buffers", Like.each(self.model.buffers))
+        return dict(_named("model/params", TensorSpec.each(self.model.params))) | dict(
+            _named("model/buffers", TensorSpec.each(self.model.buffers))
         )
 
-    def _extra_tensors(self) -> dict[str, Like]:
-        return {key: like for group, likes in self.extras.items() for key, like in _named(f"extra/{group}", likes)}
+    def _extra_tensors(self) -> dict[str, TensorSpec]:
+        return {key: spec for group, specs in self.extras.items() for key, spec in _named(f"extra/{group}", specs)}
 
-    def _header_limit(self, tensors: Mapping[str, Like]) -> int:
+    def _header_limit(self, tensors: Mapping[str, TensorSpec]) -> int:
         return SLACK + sum(PER_TENSOR + 2 * len(name.encode()) for name in tensors)
 
     def _check_size(self, blob: bytes) -> None:
         tensors = self._model_tensors() | self._extra_tensors()
-        sizes = [_nbytes(like) for like in tensors.values()]
+        sizes = [_nbytes(spec) for spec in tensors.values()]
         known = sum(size for size in sizes if size is not None)
         most = known + self._header_limit(tensors) + (MOST if None in sizes else 0)
         if len(blob) > most:
@@ -77,19 +77,19 @@ class Expected:
         if set(entries) != set(expected):
             missing, more = sorted(set(expected) - set(entries)), sorted(set(entries) - set(expected))
             raise Refused(f"tensor names differ: missing {missing[:3]}, unexpected {more[:3]}")
-        for key, like in expected.items():
-            _check_entry(key, entries[key], like)
+        for key, spec in expected.items():
+            _check_entry(key, entries[key], spec)
 
 
-def _named(group: str, likes: Mapping[str, Like]) -> Iterator[tuple[str, Like]]:
-    for name, like in likes.items():
-        yield group + codec.SEPARATOR + name, like
+def _named(group: str, specs: Mapping[str, TensorSpec]) -> Iterator[tuple[str, TensorSpec]]:
+    for name, spec in specs.items():
+        yield group + codec.SEPARATOR + name, spec
 
 
-def _nbytes(like: Like) -> int | None:
+def _nbytes(spec: TensorSpec) -> int | None:
     """None where only the client knows the length."""
-    size = like.dtype.itemsize
-    for length in like.shape:
+    size = spec.dtype.itemsize
+    for length in spec.shape:
         if not isinstance(length, int):
             return None
         size *= length
@@ -111,17 +111,13 @@ def _header(blob: bytes, limit: int) -> dict[str, Any]:
         raise Refused(f"sent a header that cannot be read: {type(error).__name__}") from error
 
 
-def _check_entry(key: str, entry: Any, like: Like) -> None:
+def _check_entry(key: str, entry: Any, spec: TensorSpec) -> None:
     if not isinstance(entry, dict) or not isinstance(entry.get("shape"), list):
         raise Refused(f"{key} has no shape in its header")
-    dtype, shape = entry.get("dtype"), entry["shape"]
-    fits = len(shape) == len(like.shape) and all(
-        type(got) is int and (got == want if isinstance(want, int) else got >= 0)
-        for got, want in zip(shape, like.shape, strict=True)
-    )
-    if dtype != DTYPES[like.dtype] or not fits:
-        wanted = tuple("any" if length is None else length for length in like.shape)
-        raise Refused(f"{key} is {dtype} {tuple(shape)}, expected {DTYPES[like.dtype]} {wanted}")
+    dtype = entry.get("dtype")
+    known = DTYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype
+    if problem := spec.mismatch(entry["shape"], known):
+        raise Refused(f"{key} {problem}")
 
 
 def check_model(sent: Snapshot, own: Tensors, buffers: Tensors) -> None:

@@ -21,9 +21,9 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 from torch import Tensor
 
+from fedfuse.files import write_whole
 from fedfuse.flower import wire
 from fedfuse.flower.replies import Replies
-from fedfuse.records.checkpoint import write_whole
 from fedfuse.records.directory import SCRATCH
 from fedfuse.types import FedfuseError
 

@@ -18,7 +18,7 @@ from fedfuse.engines import Engine
 from fedfuse.flower.engine import HELLO, OverGrid
 from fedfuse.flower.roster import Roster
 from fedfuse.records.directory import SCRATCH
-from fedfuse.runs.run import Engines, perform
+from fedfuse.runs.run import EngineMaker, run
 from fedfuse.terminal.progress import Lines
 from fedfuse.types import FedfuseError
 
@@ -61,15 +61,15 @@ def serve(experiment: Experiment, grid: Grid, deployment: Deployment) -> None:
     """Run the experiment over this grid's nodes."""
     display = Lines(Console(width=110))
     engines = over(grid, deployment)
-    perform(experiment, deployment.out, resume=deployment.resume, display=display, engines=engines)
+    run(experiment, deployment.out, resume=deployment.resume, display=display, engines=engines)
 
 
-def over(grid: Grid, deployment: Deployment) -> Engines:
+def over(grid: Grid, deployment: Deployment) -> EngineMaker:
     """Engines over this grid's nodes, once they are there."""
 
     def engines(experiment: Experiment, federation: Federation, path: Path) -> tuple[Engine, Tensor | None]:
         roster = Roster.open(path, len(federation))
-        roster.wait(grid, max(experiment.run_.quorum, deployment.start), deployment.wait, HELLO)
+        roster.wait(grid, max(experiment.run.quorum, deployment.start), deployment.wait, HELLO)
         return OverGrid(grid, roster, deployment.timeout, path / SCRATCH / "flower"), roster.capability()
 
     return engines

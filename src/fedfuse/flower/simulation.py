@@ -36,9 +36,10 @@ from fedfuse.flower.client import Node, serving
 from fedfuse.flower.server import Deployment, over
 from fedfuse.records.directory import SCRATCH
 from fedfuse.records.observer import Observer
-from fedfuse.runs.run import Run, perform
+from fedfuse.runs.display import Display, Silent
+from fedfuse.runs.run import Run, run
 from fedfuse.select import cohort_size
-from fedfuse.terminal.progress import Display, Silent
+from fedfuse.threads import cores
 from fedfuse.types import FedfuseError
 
 START = 300.0  # seconds until a first client answers: Ray starts, and a process imports PyTorch
@@ -71,7 +72,7 @@ def simulate(
     display: Display | None = None,
     observers: Sequence[Observer] = (),
 ) -> Run:
-    """Run the experiment as `Experiment.run` does, with each client a node of Flower's simulation.
+    """Run the experiment as `fedfuse.run` does, with each client a node of Flower's simulation.
 
     Ray is started on this machine, unless RAY_ADDRESS names a cluster.
     """
@@ -84,7 +85,7 @@ def simulate(
             grid = simulation.enter_context(_simulated(experiment, federation, path.resolve(), shown))
             return over(grid, Deployment(timeout=PATIENCE))(experiment, federation, path)
 
-        return perform(experiment, out, resume=resume, display=shown, observers=observers, engines=engines)
+        return run(experiment, out, resume=resume, display=shown, observers=observers, engines=engines)
 
 
 @contextmanager
@@ -220,19 +221,19 @@ def _end_with(folder: Path) -> None:
 @contextmanager
 def _ray(experiment: Experiment, clients: int) -> Iterator[dict[str, Any]]:
     """Flower's backend config. While it is in use Flower and Ray are quiet and, without a cluster, stay on loopback."""
-    run, cluster = experiment.run_, os.environ.get(CLUSTER)
+    settings, cluster = experiment.run, os.environ.get(CLUSTER)
     quiet = {"logging_level": "CRITICAL", "log_to_driver": False, "include_dashboard": False}
-    resources = {"num_cpus": run.threads, "num_gpus": 0.0}
+    resources = {"num_cpus": settings.threads, "num_gpus": 0.0}
     with _silence(), _environment(QUIET if cluster else QUIET | ALONE):
         if cluster:
             yield {"init_args": {**quiet, "address": cluster}, "client_resources": resources}
             return
-        at_once = min(run.workers or len(os.sched_getaffinity(0)), cohort_size(clients, run.fraction))
+        at_once = min(settings.workers or cores(), cohort_size(clients, settings.fraction))
         # Ray's sockets lie in there, and the system bounds the length of their names: other folders may be too deep.
         with tempfile.TemporaryDirectory(prefix="fedfuse-", dir="/tmp", ignore_cleanup_errors=True) as folder:
             here = {"address": "local", "_node_ip_address": LOOPBACK, "_temp_dir": folder}
-            cores = {"num_cpus": at_once * run.threads}
-            yield {"init_args": {**quiet, **here, **cores}, "client_resources": resources}
+            limit = {"num_cpus": at_once * settings.threads}
+            yield {"init_args": {**quiet, **here, **limit}, "client_resources": resources}
 
 
 @contextmanager

@@ -1,60 +1,81 @@
 """How a server turns many answers into one model per architecture."""
 
-from fedfuse.fusion.aggregate import Aggregate, Averaged, Momentum, WeightedMean
+from fedfuse.fusion.admission import Admission, DropWorst, admit_all
+from fedfuse.fusion.aggregate import Aggregate, Aggregated, Averaged, Momentum, RunningAggregate, WeightedMean
 from fedfuse.fusion.consensus import Consensus, ConsensusWithDiversity, VarianceWeighted
 from fedfuse.fusion.distillation import Distilled, aggregate_of
 from fedfuse.fusion.distillers import SGD, SWA, AdamCosine, Distillation, Distiller
-from fedfuse.fusion.ensemble import Anchors, Clients, Ensemble, Samples, Teacher, Union
+from fedfuse.fusion.ensemble import Anchors, Clients, Ensemble, RunningEnsemble, Samples, Teacher, Union
 from fedfuse.fusion.fuse import Fused, fuse
-from fedfuse.fusion.labelling import Lecture, SoftLabels
+from fedfuse.fusion.labelling import Labelling, SoftLabels
 from fedfuse.fusion.loss import Loss, SoftCrossEntropy
-from fedfuse.fusion.posterior import DeltaGaussian, DiagonalGaussian, DirichletMixture, Posterior
-from fedfuse.fusion.students import DropWorst, LargeServer, PerArchitecture, Students
-from fedfuse.fusion.table import Table, Tabled, outputs, reachable
-from fedfuse.fusion.target import Accumulator, MeanLogits, MeanLosses, MeanProbs, Target
+from fedfuse.fusion.median import CoordinateMedian, MedianLogits
+from fedfuse.fusion.posterior import DeltaGaussian, DiagonalGaussian, DirichletMixture, Posterior, RunningPosterior
+from fedfuse.fusion.students import LargeServer, PerArchitecture, RunningStudents, Students
+from fedfuse.fusion.table import Table, TableTarget, logits_of, reachable
+from fedfuse.fusion.target import (
+    Diversity,
+    MeanLogits,
+    MeanLosses,
+    MeanProbs,
+    RunningTarget,
+    Target,
+    TargetValue,
+)
 
 __all__ = [
     "SGD",
     "SWA",
-    "Accumulator",
     "AdamCosine",
+    "Admission",
     "Aggregate",
+    "Aggregated",
     "Anchors",
     "Averaged",
     "Clients",
     "Consensus",
     "ConsensusWithDiversity",
+    "CoordinateMedian",
     "DeltaGaussian",
     "DiagonalGaussian",
     "DirichletMixture",
     "Distillation",
     "Distilled",
     "Distiller",
+    "Diversity",
     "DropWorst",
     "Ensemble",
     "Fused",
+    "Labelling",
     "LargeServer",
-    "Lecture",
     "Loss",
     "MeanLogits",
     "MeanLosses",
     "MeanProbs",
+    "MedianLogits",
     "Momentum",
     "PerArchitecture",
     "Posterior",
+    "RunningAggregate",
+    "RunningEnsemble",
+    "RunningPosterior",
+    "RunningStudents",
+    "RunningTarget",
     "Samples",
     "SoftCrossEntropy",
     "SoftLabels",
     "Students",
     "Table",
-    "Tabled",
+    "TableTarget",
     "Target",
+    "TargetValue",
     "Teacher",
     "Union",
     "VarianceWeighted",
     "WeightedMean",
+    "admit_all",
     "aggregate_of",
     "fuse",
-    "outputs",
+    "logits_of",
     "reachable",
 ]

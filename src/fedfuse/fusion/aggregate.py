@@ -1,26 +1,45 @@
-"""Aggregates: a stream of updates, read once and one at a time, -> one model per architecture."""
+"""Aggregates: the client models of a round -> one model per architecture.
+
+An aggregate is started with the server's state, given one update at a time, and asked for its value at the end.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 
-from fedfuse import tree
-from fedfuse.algorithm import Facts
+from fedfuse import bounds, tree
 from fedfuse.context import Context
+from fedfuse.facts import Facts
 from fedfuse.fusion.batch_norm import recompute_batch_norm
-from fedfuse.types import FedfuseError, Groups, ServerState, Snapshot, Update
+from fedfuse.types import FedfuseError, Groups, ServerState, Snapshot, Update, model_of
 
-Models = Mapping[str, Snapshot]
+Models = Mapping[str, Snapshot]  # by architecture
+Weights = Literal["examples", "uniform"]
+BufferPolicy = Literal["mean", "keep", "recalibrate"]
+
+
+class Aggregated(NamedTuple):
+    """The models of the architectures that took part, and what the server is to remember."""
+
+    models: Models
+    memory: Groups
+
+
+class RunningAggregate(Protocol):
+    """An aggregate of one round."""
+
+    def add(self, update: Update) -> None:
+        """Take in one client's update. It is not kept."""
+
+    def value(self) -> Aggregated: ...
 
 
 class Aggregate(Protocol):
-    """Gives the models of the architectures that took part, and what the server is to remember."""
-
-    def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[Models, Groups]: ...
+    def start(self, server: ServerState, ctx: Context) -> RunningAggregate: ...
 
 
 @dataclass(frozen=True)
@@ -31,35 +50,46 @@ class WeightedMean:
     server's; `recalibrate` measures them on the pool with the averaged parameters.
     """
 
-    weights: Literal["examples", "uniform"] = "examples"
-    buffers: Literal["mean", "keep", "recalibrate"] = "mean"
+    weights: Weights = "examples"
+    buffers: BufferPolicy = "mean"
 
-    def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[Models, Groups]:
-        running = tree.RunningSnapshots()
-        for update in updates:
-            if update.model is None:
-                raise FedfuseError(f"client {update.client} sent no model, but WeightedMean averages models")
-            running.add(update.model, update.num_examples if self.weights == "examples" else 1.0)
-        means = running.value()
-        return {arch: self._with_buffers(mean, server, ctx) for arch, mean in means.items()}, server.memory
-
-    def _with_buffers(self, mean: Snapshot, server: ServerState, ctx: Context) -> Snapshot:
-        if self.buffers == "keep":
-            return replace(mean, buffers=tree.map_trees(torch.clone, server.models[mean.arch].buffers))
-        if self.buffers == "recalibrate":
-            return recalibrated(mean, ctx)
-        return mean
+    def start(self, server: ServerState, ctx: Context) -> RunningAggregate:
+        return _RunningWeightedMean(self, server, ctx)
 
 
-def recalibrated(snapshot: Snapshot, ctx: Context, batch_size: int = 256) -> Snapshot:
-    """The snapshot with its batch-norm statistics measured afresh on the pool, as a mean over its batches."""
+class _RunningWeightedMean:
+    def __init__(self, settings: WeightedMean, server: ServerState, ctx: Context) -> None:
+        self._settings, self._server, self._ctx = settings, server, ctx
+        self._means = tree.RunningSnapshots()
+
+    def add(self, update: Update) -> None:
+        weight = update.num_examples if self._settings.weights == "examples" else 1.0
+        self._means.add(model_of(update, "WeightedMean averages models"), weight)
+
+    def value(self) -> Aggregated:
+        means = self._means.value()
+        models = {
+            arch: with_buffers(mean, self._settings.buffers, self._server, self._ctx) for arch, mean in means.items()
+        }
+        return Aggregated(models, self._server.memory)
+
+
+def with_buffers(model: Snapshot, policy: BufferPolicy, server: ServerState, ctx: Context) -> Snapshot:
+    """The model with its batch-norm statistics as the policy says."""
+    if policy == "keep":
+        return replace(model, buffers=tree.map_trees(torch.clone, server.models[model.arch].buffers))
+    return recalibrate(model, ctx) if policy == "recalibrate" else model
+
+
+def recalibrate(model: Snapshot, ctx: Context, batch_size: int = 256) -> Snapshot:
+    """The model with its batch-norm statistics measured on the pool, as a mean over its batches."""
     pool = ctx.pool
     if pool is None:
         raise FedfuseError("buffers = 'recalibrate' measures batch-norm statistics on the pool: set data.pool")
-    net = ctx.nets.load(snapshot)
-    layers = ctx.rng("recalibrate", ctx.round, snapshot.arch)
+    net = ctx.nets.load(model)
+    layers = ctx.rng("recalibrate", ctx.round, model.arch)
     recompute_batch_norm(net, pool, torch.arange(len(pool)), batch_size, layers)
-    return Snapshot.of(snapshot.arch, net)
+    return Snapshot.of(model.arch, net)
 
 
 @dataclass(frozen=True)
@@ -73,19 +103,29 @@ class Momentum:
     mean: Aggregate = field(default_factory=WeightedMean)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.beta < 1:
-            raise FedfuseError(f"Momentum(beta={self.beta}): beta must be in [0, 1); 0 is FedAvg")
+        bounds.below_one(self, "0 is FedAvg", beta=self.beta)
 
-    def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[Models, Groups]:
-        means, memory = self.mean(server, updates, ctx)
-        moved: dict[str, Snapshot] = {}
-        kept = dict(memory)
+    def start(self, server: ServerState, ctx: Context) -> RunningAggregate:
+        return _RunningMomentum(self.beta, self.mean.start(server, ctx), server)
+
+
+class _RunningMomentum:
+    def __init__(self, beta: float, mean: RunningAggregate, server: ServerState) -> None:
+        self._beta, self._mean, self._server = beta, mean, server
+
+    def add(self, update: Update) -> None:
+        self._mean.add(update)
+
+    def value(self) -> Aggregated:
+        means, memory = self._mean.value()
+        models: dict[str, Snapshot] = {}
+        velocities: dict[str, dict[str, torch.Tensor]] = {}
         for arch, mean in means.items():
             velocity = memory.get(f"velocity/{arch}") or tree.zeros_like(mean.params)
-            drift = tree.subtract(server.models[arch].params, mean.params)
-            kept[f"velocity/{arch}"] = tree.add_scaled(drift, self.beta, velocity)
-            moved[arch] = replace(mean, params=tree.add_scaled(mean.params, -self.beta, velocity))
-        return moved, kept
+            drift = tree.subtract(self._server.models[arch].params, mean.params)
+            velocities[f"velocity/{arch}"] = tree.add_scaled(drift, self._beta, velocity)
+            models[arch] = replace(mean, params=tree.add_scaled(mean.params, -self._beta, velocity))
+        return Aggregated(models, {**memory, **velocities})
 
 
 @dataclass(frozen=True)
@@ -95,5 +135,8 @@ class Averaged:
     aggregate: Aggregate = field(default_factory=WeightedMean)
 
     def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]:
-        models, memory = self.aggregate(server, updates, ctx)
-        return ServerState(server.round + 1, {**server.models, **models}, memory), {}
+        running = self.aggregate.start(server, ctx)
+        for update in updates:
+            running.add(update)
+        models, memory = running.value()
+        return ServerState(server.round + 1, {**server.models, **models}, memory), Facts()

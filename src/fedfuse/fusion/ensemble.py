@@ -2,57 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
+from fedfuse import bounds
 from fedfuse.context import Context
-from fedfuse.fusion.aggregate import Models
-from fedfuse.fusion.posterior import Fitting, Posterior
-from fedfuse.types import FedfuseError, ServerState, Snapshot, Update
+from fedfuse.fusion.aggregate import Models, Weights
+from fedfuse.fusion.posterior import Posterior, RunningPosterior
+from fedfuse.types import ServerState, Snapshot, Update, model_of
+
+NEEDS = "the ensemble is made of client models"
 
 
 @dataclass(frozen=True)
 class Teacher:
-    name: str  # as an error or a record calls it
+    name: str  # for errors and records
     model: Snapshot
     weight: float = 1.0
 
 
-class Faculty(Protocol):
-    """The teachers of one round, over a stream of updates of which none is kept."""
+class RunningEnsemble(Protocol):
+    """The ensemble of one round. It keeps no update."""
 
-    def now(self, update: Update) -> Iterable[Teacher]:
-        """Who can teach as soon as this update is here."""
+    def teachers(self, update: Update) -> Sequence[Teacher]:
+        """The models that teach as soon as this update is here: none, one or several."""
 
-    def note(self, update: Update) -> None:
-        """An update that was accepted: what later teachers are made from."""
+    def add(self, update: Update) -> None:
+        """Take in an update whose teachers have taught: later teachers may be made from it."""
 
-    def later(self, averages: Models) -> Iterator[Teacher]:
-        """Who can teach once the stream has ended, one at a time."""
+    def value(self, averages: Models) -> Iterator[Teacher]:
+        """The models that teach after the stream, one at a time; `averages` is what the aggregate made."""
 
 
 class Ensemble(Protocol):
-    def start(self, server: ServerState, ctx: Context) -> Faculty: ...
+    def start(self, server: ServerState, ctx: Context) -> RunningEnsemble: ...
 
 
 @dataclass(frozen=True)
 class Clients:
     """The received client models."""
 
-    weights: Literal["uniform", "examples"] = "uniform"
+    weights: Weights = "uniform"
 
-    def start(self, server: ServerState, ctx: Context) -> Faculty:
+    def start(self, server: ServerState, ctx: Context) -> RunningEnsemble:
         return self
 
-    def now(self, update: Update) -> Iterable[Teacher]:
+    def teachers(self, update: Update) -> Sequence[Teacher]:
         weight = 1.0 if self.weights == "uniform" else float(update.num_examples)
-        return (Teacher(f"client {update.client}", received(update), weight),)
+        return [Teacher(f"client {update.client}", model_of(update, NEEDS), weight)]
 
-    def note(self, update: Update) -> None:
+    def add(self, update: Update) -> None:
         pass
 
-    def later(self, averages: Models) -> Iterator[Teacher]:
+    def value(self, averages: Models) -> Iterator[Teacher]:
         return iter(())
 
 
@@ -60,16 +63,16 @@ class Clients:
 class Anchors:
     """What the aggregate made: one average per architecture that took part."""
 
-    def start(self, server: ServerState, ctx: Context) -> Faculty:
+    def start(self, server: ServerState, ctx: Context) -> RunningEnsemble:
         return self
 
-    def now(self, update: Update) -> Iterable[Teacher]:
+    def teachers(self, update: Update) -> Sequence[Teacher]:
         return ()
 
-    def note(self, update: Update) -> None:
+    def add(self, update: Update) -> None:
         pass
 
-    def later(self, averages: Models) -> Iterator[Teacher]:
+    def value(self, averages: Models) -> Iterator[Teacher]:
         return (Teacher(f"the average {arch}", model) for arch, model in averages.items())
 
 
@@ -81,35 +84,35 @@ class Samples:
     count: int = 10
 
     def __post_init__(self) -> None:
-        if self.count < 0:
-            raise FedfuseError(f"Samples(count={self.count}): give a number of samples, or 0 for none")
+        bounds.not_negative(self, "0 is no sample", count=self.count)
 
-    def start(self, server: ServerState, ctx: Context) -> Faculty:
-        return _Sampled(self.posterior, self.count, server, ctx)
+    def start(self, server: ServerState, ctx: Context) -> RunningEnsemble:
+        return _RunningSamples(self.posterior, self.count, server, ctx)
 
 
-class _Sampled:
+class _RunningSamples:
     def __init__(self, posterior: Posterior, count: int, server: ServerState, ctx: Context) -> None:
         self._posterior, self._count, self._server, self._ctx = posterior, count, server, ctx
-        self._fittings: dict[str, Fitting] = {}
+        self._running: dict[str, RunningPosterior] = {}  # by architecture
 
-    def now(self, update: Update) -> Iterable[Teacher]:
+    def teachers(self, update: Update) -> Sequence[Teacher]:
         return ()
 
-    def note(self, update: Update) -> None:
+    def add(self, update: Update) -> None:
         if self._count == 0:
             return
-        model = received(update)
-        if model.arch not in self._fittings:
-            self._fittings[model.arch] = self._posterior.start(self._count, self._server.models[model.arch])
+        model = model_of(update, NEEDS)
+        if model.arch not in self._running:
+            self._running[model.arch] = self._posterior.start(self._count, self._server.models[model.arch])
         rng = self._ctx.rng("posterior", self._ctx.round, update.client)
-        self._fittings[model.arch].add(model, float(update.num_examples), rng)
+        self._running[model.arch].add(model, float(update.num_examples), rng)
 
-    def later(self, averages: Models) -> Iterator[Teacher]:
-        for arch, fitting in sorted(self._fittings.items()):
+    def value(self, averages: Models) -> Iterator[Teacher]:
+        for arch, running in sorted(self._running.items()):
+            sampler = running.value()
             for number in range(self._count):
                 rng = self._ctx.rng("sample", self._ctx.round, arch, number)
-                yield Teacher(f"sample {number + 1} of {arch}", fitting.draw(number, rng))
+                yield Teacher(f"sample {number + 1} of {arch}", sampler.sample(rng, number))
 
 
 @dataclass(frozen=True)
@@ -121,27 +124,21 @@ class Union:
     def __init__(self, *parts: Ensemble) -> None:
         object.__setattr__(self, "parts", parts)
 
-    def start(self, server: ServerState, ctx: Context) -> Faculty:
-        return _Together([part.start(server, ctx) for part in self.parts])
+    def start(self, server: ServerState, ctx: Context) -> RunningEnsemble:
+        return _RunningUnion([part.start(server, ctx) for part in self.parts])
 
 
 @dataclass(frozen=True)
-class _Together:
-    faculties: list[Faculty]
+class _RunningUnion:
+    parts: Sequence[RunningEnsemble]
 
-    def now(self, update: Update) -> Iterable[Teacher]:
-        return [teacher for faculty in self.faculties for teacher in faculty.now(update)]
+    def teachers(self, update: Update) -> Sequence[Teacher]:
+        return [teacher for part in self.parts for teacher in part.teachers(update)]
 
-    def note(self, update: Update) -> None:
-        for faculty in self.faculties:
-            faculty.note(update)
+    def add(self, update: Update) -> None:
+        for part in self.parts:
+            part.add(update)
 
-    def later(self, averages: Models) -> Iterator[Teacher]:
-        for faculty in self.faculties:
-            yield from faculty.later(averages)
-
-
-def received(update: Update) -> Snapshot:
-    if update.model is None:
-        raise FedfuseError(f"client {update.client} sent no model, but the ensemble is made of client models")
-    return update.model
+    def value(self, averages: Models) -> Iterator[Teacher]:
+        for part in self.parts:
+            yield from part.value(averages)

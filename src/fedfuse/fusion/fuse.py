@@ -11,22 +11,23 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from fedfuse import rng
+from fedfuse import rng, tree
 from fedfuse.fusion.distillers import AdamCosine, Distiller, Validate
-from fedfuse.fusion.labelling import Lecture
-from fedfuse.fusion.table import TensorPool, outputs, reachable
-from fedfuse.fusion.target import MeanLogits, Target, accepted
+from fedfuse.fusion.labelling import Labelling
+from fedfuse.fusion.loss import Loss, SoftCrossEntropy
+from fedfuse.fusion.table import TensorPool, logits_of, reachable
+from fedfuse.fusion.target import MeanLogits, Target, checked_weight
 from fedfuse.predict import evaluating
 from fedfuse.types import FedfuseError
 
 
 @dataclass(frozen=True)
 class Fused:
-    """The new model, and how its distillation went."""
+    """The new model and its distillation."""
 
     model: nn.Module
     steps: int
-    losses: Tensor  # (steps,) KL of each step's batch
+    losses: Tensor  # (steps,) the loss of each step's batch
     validation: tuple[tuple[int, float], ...]  # (step, accuracy); empty without validation data
     reason: str  # why it ended
 
@@ -38,6 +39,7 @@ def fuse(
     *,
     weights: Sequence[float] | None = None,
     target: Target = MeanLogits(),  # noqa: B008  frozen
+    loss: Loss = SoftCrossEntropy(),  # noqa: B008
     distiller: Distiller = AdamCosine(),  # noqa: B008
     validation: tuple[Tensor, Tensor] | None = None,
     seed: int = 0,
@@ -52,23 +54,23 @@ def fuse(
     inputs = TensorPool(_inputs(pool))
     steps = distiller.plan(len(inputs))
     rows = reachable(len(inputs), steps, distiller.batch_size, rng.generator(seed, "pool"))
-    lecture = Lecture(target, inputs, rows)
+    labelling = Labelling(target, inputs, rows)
     for number, (teacher, weight) in enumerate(_weighted(teachers, weights), 1):
         name = f"teacher {number}"
-        lecture.take(lecture.listen(teacher, name), name, weight)
-    labels = lecture.labels()
+        labelling.add(labelling.logits(teacher, name), name, weight)
+    labels = loss(labelling.value())
     model = copy.deepcopy(student)
     model.zero_grad(set_to_none=True)
     _same_width(model, inputs, rows, labels.probs.shape[1])
     with evaluating(model):  # whatever the distiller does to its modes: they end as the given student's
-        went = distiller(model, inputs, labels, _validate(validation), lambda what: rng.generator(seed, "distil", what))
+        end = distiller(model, inputs, labels, _validate(validation), lambda what: rng.generator(seed, "distil", what))
     model.zero_grad(set_to_none=True)
-    return Fused(model, went.steps, went.losses, went.validation, went.reason)
+    return Fused(model, end.steps, end.losses, end.validation, end.reason)
 
 
 def _weighted(teachers: Iterable[nn.Module], weights: Sequence[float] | None) -> Iterator[tuple[nn.Module, float]]:
     for weight in weights or ():
-        accepted(weight)
+        checked_weight(weight)
     number = 0
     for number, teacher in enumerate(teachers, 1):
         if weights is not None and number > len(weights):
@@ -89,7 +91,7 @@ def _inputs(pool: Tensor | Dataset[Any] | Iterable[Any]) -> Tensor:
         x = torch.stack(parts) if isinstance(pool, Dataset) else torch.cat(parts)
     if x.dtype == torch.uint8:
         raise FedfuseError("the pool holds bytes: give it as the models take it, as normalised floats")
-    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+    if x.is_floating_point() and not tree.all_finite(x):
         raise FedfuseError("the pool holds values that are not finite: clean it first")
     return x.detach()
 
@@ -107,7 +109,7 @@ def _without_label(item: Any) -> Any:
 
 
 def _same_width(model: nn.Module, pool: TensorPool, rows: Tensor, classes: int) -> None:
-    width = outputs(model, pool, rows[:2], "the student").shape[1]
+    width = logits_of(model, pool, rows[:2], "the student").shape[1]
     if width != classes:
         raise FedfuseError(f"the student gives logits for {width} classes, the teachers for {classes}")
 
@@ -121,7 +123,7 @@ def _validate(validation: tuple[Tensor, Tensor] | None) -> Validate | None:
     data = TensorPool(x)
 
     def accuracy(net: nn.Module) -> float:
-        logits = outputs(net, data, torch.arange(len(x)), "the student")
+        logits = logits_of(net, data, torch.arange(len(x)), "the student")
         return float((logits.argmax(1) == y.to("cpu")).double().mean())
 
     return accuracy

@@ -1,42 +1,42 @@
-"""A lecture: the teachers of one round speak on the pool, each once, and their soft labels remain."""
+"""Labelling the pool: every teacher is run over it once, and the target turns their logits into soft labels."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
-from fedfuse.fusion.table import outputs
-from fedfuse.fusion.target import Accumulator, Dissent, Target
+from fedfuse import tree
+from fedfuse.fusion.table import logits_of
+from fedfuse.fusion.target import Diversity, RunningTarget, Target
 from fedfuse.predict import Pool
 from fedfuse.types import FedfuseError
 
 
 @dataclass(frozen=True)
 class SoftLabels:
-    """What a student is to say of the pool's `rows`."""
+    """What a student learns of the pool's `rows`. The labels of a loss need not sum to 1."""
 
     rows: Tensor  # (n,) row numbers of the pool
     probs: Tensor  # (n, C)
     floor: Tensor  # (n,) subtracted from the cross entropy in what is reported
     temperature: float = 1.0
-    dissent: Dissent | None = None  # where the target heeds it
+    diversity: Diversity | None = None  # where the target computes it
 
 
-class Lecture:
-    """Runs teachers over the pool's `rows` (n,) and keeps only what the target needs of them."""
+class Labelling:
+    """The labelling of the pool's `rows` (n,) in one round. It keeps only what the target needs of a teacher."""
 
     def __init__(self, target: Target, pool: Pool, rows: Tensor) -> None:
         self.target, self.pool, self.rows = target, pool, rows
         self.teachers = 0
         self._first = ""
-        self._running: Accumulator | None = None
         self._classes = 0
+        self._running: RunningTarget | None = None
 
-    def listen(self, net: nn.Module, name: str) -> Tensor:
-        """The logits (n, C) of one teacher, checked to fit those before it, and not yet taken in."""
-        logits = outputs(net, self.pool, self.rows, name)
+    def logits(self, net: nn.Module, name: str) -> Tensor:
+        """Compute one teacher's logits (n, C) and check that they fit those before it. They are not added yet."""
+        logits = logits_of(net, self.pool, self.rows, name)
         if self._running is not None and logits.shape[1] != self._classes:
             raise FedfuseError(
                 f"{name} gives logits for {logits.shape[1]} classes, {self._first} for {self._classes}: "
@@ -44,19 +44,18 @@ class Lecture:
             )
         return logits
 
-    def take(self, logits: Tensor, name: str, weight: float = 1.0) -> None:
-        """Add a teacher's logits (n, C) to the target."""
+    def add(self, logits: Tensor, name: str, weight: float = 1.0) -> None:
+        """Add one teacher's logits (n, C) to the target."""
         if self._running is None:
             self._first, self._classes = name, logits.shape[1]
             self._running = self.target.start(len(self.rows), self._classes)
         self._running.add(logits, weight)
         self.teachers += 1
 
-    def labels(self) -> SoftLabels:
+    def value(self) -> SoftLabels:
         if self._running is None:
             raise FedfuseError("there is no teacher: an ensemble needs at least one model")
-        running = self._running
-        labels = SoftLabels(self.rows, running.value(), running.floor(), self.target.temperature, running.dissent)
-        if not bool(torch.isfinite(labels.probs).all()):
+        probs, floor, diversity = self._running.value()
+        if not tree.all_finite(probs):
             raise FedfuseError("the ensemble's soft labels are not finite: look at the teachers' outputs")
-        return labels
+        return SoftLabels(self.rows, probs, floor, self.target.temperature, diversity)

@@ -1,4 +1,4 @@
-"""Losses: what a student is told apart from. Each turns soft labels into those whose cross entropy is the loss."""
+"""Losses of a student. Each turns soft labels into those whose cross entropy with the student is the loss."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from fedfuse.fusion.labelling import SoftLabels
 
 
 class Loss(Protocol):
-    def learnt(self, labels: SoftLabels) -> SoftLabels:
-        """Labels whose cross entropy with the student, less their floor, is the loss. They need not sum to 1."""
+    def __call__(self, labels: SoftLabels) -> SoftLabels:
+        """The labels whose cross entropy with the student, less their floor, is the loss. They need not sum to 1."""
 
 
 @dataclass(frozen=True)
 class SoftCrossEntropy:
     """KL(labels || student)."""
 
-    def learnt(self, labels: SoftLabels) -> SoftLabels:
+    def __call__(self, labels: SoftLabels) -> SoftLabels:
         return labels

@@ -1,8 +1,8 @@
 """Posteriors: the client models -> a distribution over global models, to sample teachers from (FedBE, section 3.3).
 
-Each is fitted from a stream: `start` gives a `Fitting` that takes one model of one architecture at a time and
-keeps none. `fit` does the same for models that are at hand. Batch-norm statistics of a sample are the mean's: a
-sampled running variance could be negative.
+Each is fitted to a stream: `start` gives a running one that takes one model of one architecture at a time and keeps
+none; its value is a `Sampler`. `fit` does the same for models in hand. Batch-norm statistics of a sample are the
+mean's: a sampled running variance could be negative.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fedfuse import bounds, tree
 from fedfuse import rng as randomness
-from fedfuse import tree
 from fedfuse.types import FedfuseError, Snapshot, Tensors
 
 
 class Sampler(Protocol):
-    def sample(self, rng: torch.Generator) -> Snapshot: ...
+    def sample(self, rng: torch.Generator, number: int = 0) -> Snapshot:
+        """Draw a model. `number` counts the samples from 0: some posteriors have drawn their shares already."""
 
 
-class Fitting(Protocol):
-    """A posterior that is being fitted."""
+class RunningPosterior(Protocol):
+    """The posterior of one round and one architecture."""
 
     def add(self, model: Snapshot, weight: float, rng: torch.Generator) -> None:
-        """One more client model; `rng` is this client's own, so the order of clients does not matter."""
+        """Add one client model; `rng` is this client's own, so the order of clients does not matter."""
 
-    def draw(self, number: int, rng: torch.Generator) -> Snapshot:
-        """Sample `number` (from 0) of as many as were asked for at the start."""
+    def value(self) -> Sampler: ...
 
 
 class Posterior(Protocol):
-    def start(self, count: int, base: Snapshot) -> Fitting:
+    def start(self, count: int, base: Snapshot) -> RunningPosterior:
         """For `count` samples around client models that were all trained from `base`."""
 
 
@@ -47,7 +47,7 @@ class Gaussian:
     mean: Snapshot
     std: Tensors
 
-    def sample(self, rng: torch.Generator) -> Snapshot:
+    def sample(self, rng: torch.Generator, number: int = 0) -> Snapshot:
         params = tree.map_trees(lambda m, s: m + s * _normal(m, rng), self.mean.params, self.std)
         return replace(self.mean, params=params)
 
@@ -59,17 +59,16 @@ class DiagonalGaussian:
     scale: float = 1.0  # multiplies the standard deviation
 
     def __post_init__(self) -> None:
-        if not 0 <= self.scale < math.inf:
-            raise FedfuseError(f"DiagonalGaussian(scale={self.scale}): scale must not be negative; 0 samples the mean")
+        bounds.not_negative(self, "0 samples the mean", scale=self.scale)
 
-    def start(self, count: int, base: Snapshot) -> Fitting:
+    def start(self, count: int, base: Snapshot) -> RunningPosterior:
         return _Moments(self.scale)
 
     def fit(self, models: Iterable[Snapshot], weights: Sequence[float] | None = None) -> Sampler:
         moments = _Moments(self.scale)
         for model, weight in _weighted(models, weights):
             moments.add(model, weight)
-        return moments.gaussian()
+        return moments.value()
 
 
 class _Moments:
@@ -79,10 +78,8 @@ class _Moments:
         self._scale = scale
         self._mean = tree.RunningSnapshots()
         self._squares: dict[str, Tensor] = {}
-        self._fitted: Gaussian | None = None
 
     def add(self, model: Snapshot, weight: float, rng: torch.Generator | None = None) -> None:
-        self._fitted = None
         running = self._mean.params.get(model.arch)
         if running is None:
             self._squares = tree.map_trees(lambda t: torch.zeros_like(t, dtype=torch.float64), model.params)
@@ -93,7 +90,7 @@ class _Moments:
         for name, squares in self._squares.items():
             squares.addcmul_(before[name], model.params[name].double() - running.mean[name], value=weight)
 
-    def gaussian(self) -> Gaussian:
+    def value(self) -> Gaussian:
         (mean,) = self._mean.value().values()
         total = self._mean.params[mean.arch].weight
         std = tree.map_trees(
@@ -103,35 +100,30 @@ class _Moments:
         )
         return Gaussian(mean, std)
 
-    def draw(self, number: int, rng: torch.Generator) -> Snapshot:
-        self._fitted = self._fitted or self.gaussian()
-        return self._fitted.sample(rng)
-
 
 @dataclass(frozen=True)
 class DirichletMixture:
     """Eq. 7, with n_k as weights Eq. 12: mixtures of the client models, with shares from Dirichlet(alpha, ..., alpha).
 
-    Dirichlet shares are gamma draws divided by their sum, so each of the asked samples is a running mean whose
-    weights are drawn as clients stream by. `fit`, which must be able to give any number, keeps the models instead.
+    Dirichlet shares are gamma draws divided by their sum, so each sample is a running mean whose weights are drawn as
+    clients stream by. `fit`, whose sampler gives any number of samples, keeps the models instead.
     """
 
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha < math.inf:
-            raise FedfuseError(f"DirichletMixture(alpha={self.alpha}): alpha must be positive")
+        bounds.positive(self, alpha=self.alpha)
 
-    def start(self, count: int, base: Snapshot) -> Fitting:
+    def start(self, count: int, base: Snapshot) -> RunningPosterior:
         return _Mixtures(self.alpha, count)
 
     def fit(self, models: Iterable[Snapshot], weights: Sequence[float] | None = None) -> Sampler:
-        kept = list(_weighted(models, weights))
-        return _Kept(self.alpha, [model for model, _ in kept], [weight for _, weight in kept])
+        pairs = list(_weighted(models, weights))
+        return _MixtureSampler(self.alpha, [model for model, _ in pairs], [weight for _, weight in pairs])
 
 
 class _Mixtures:
-    """One running mean of parameters per sample; of buffers a single one."""
+    """One running mean of parameters per sample, and one of buffers for all. Its own sampler."""
 
     def __init__(self, alpha: float, count: int) -> None:
         self._alpha = alpha
@@ -145,17 +137,20 @@ class _Mixtures:
         for mixture, gamma in zip(self._params, _gammas(self._alpha, len(self._params), rng), strict=True):
             mixture.add(model.params, weight * gamma)
 
-    def draw(self, number: int, rng: torch.Generator) -> Snapshot:
+    def value(self) -> Sampler:
+        return self
+
+    def sample(self, rng: torch.Generator, number: int = 0) -> Snapshot:
         return Snapshot(self._arch, self._params[number].value(), self._mean.value())
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _MixtureSampler:
     alpha: float
     models: Sequence[Snapshot]
     weights: Sequence[float]
 
-    def sample(self, rng: torch.Generator) -> Snapshot:
+    def sample(self, rng: torch.Generator, number: int = 0) -> Snapshot:
         params, buffers = tree.RunningMean(), tree.RunningMean()
         gammas = _gammas(self.alpha, len(self.models), rng)
         for model, weight, gamma in zip(self.models, self.weights, gammas, strict=True):
@@ -178,10 +173,9 @@ class DeltaGaussian:
     floor: float = 1e-5
 
     def __post_init__(self) -> None:
-        if not (0 <= self.scale < math.inf and 0 <= self.floor < math.inf):
-            raise FedfuseError(f"DeltaGaussian(scale={self.scale}, floor={self.floor}): neither may be negative")
+        bounds.not_negative(self, scale=self.scale, floor=self.floor)
 
-    def start(self, count: int, base: Snapshot) -> Fitting:
+    def start(self, count: int, base: Snapshot) -> RunningPosterior:
         return _Directions(self.scale, self.floor, base)
 
     def fit(
@@ -193,7 +187,7 @@ class DeltaGaussian:
         directions = _Directions(self.scale, self.floor, base)
         for model, _ in _weighted(models, weights):
             directions.add(model)
-        return directions.gaussian()
+        return directions.value()
 
 
 class _Directions:
@@ -203,28 +197,22 @@ class _Directions:
         self._moments = _Moments(scale=1.0)
         self._scale = scale
         self._norms = tree.RunningMean()
-        self._fitted: Gaussian | None = None
 
     def add(self, model: Snapshot, weight: float = 1.0, rng: torch.Generator | None = None) -> None:
-        self._fitted = None
         steps = tree.subtract(model.params, self._base.params)
         norms = {name: step.norm() for name, step in steps.items()}
         directions = {name: step / norm if (norm := norms[name]) > 0 else step for name, step in steps.items()}
         self._norms.add(norms, 1.0)
         self._moments.add(Snapshot(model.arch, directions, model.buffers), 1.0)
 
-    def gaussian(self) -> Gaussian:
-        direction, norms = self._moments.gaussian(), self._norms.value()
+    def value(self) -> Gaussian:
+        direction, norms = self._moments.value(), self._norms.value()
         least = math.sqrt(self._floor)
         mean, std = {}, {}
         for name, base in self._base.params.items():
             mean[name] = base + norms[name] * direction.mean.params[name]
             std[name] = direction.std[name].clamp(min=least) * norms[name] * self._scale
         return Gaussian(Snapshot(self._base.arch, mean, direction.mean.buffers), std)
-
-    def draw(self, number: int, rng: torch.Generator) -> Snapshot:
-        self._fitted = self._fitted or self.gaussian()
-        return self._fitted.sample(rng)
 
 
 def _weighted(models: Iterable[Snapshot], weights: Sequence[float] | None) -> Iterator[tuple[Snapshot, float]]:

@@ -1,41 +1,32 @@
-"""Students: which models learn, from where they start, and what is handed back. Vetting: which client models teach."""
+"""Students: which models learn, from where they start, and what the server's next models are."""
 
 from __future__ import annotations
 
-import math
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, Protocol
 
-import numpy as np
-
-from fedfuse import codec, tree
+from fedfuse import tree
 from fedfuse.context import Context
 from fedfuse.fusion.aggregate import Models
-from fedfuse.fusion.ensemble import received
 from fedfuse.models.shared_head import head_of
-from fedfuse.types import Failure, FedfuseError, ServerState, Snapshot, Tensors, Update
-
-Judged = tuple[Update, str | None]  # an update, and why it is dropped if it is
+from fedfuse.types import FedfuseError, ServerState, Snapshot, Tensors, Update, model_of
 
 
-class Enrolled(Protocol):
-    """The students of one round, over a stream of updates of which none is kept."""
+class RunningStudents(Protocol):
+    """The students of one round. It keeps no update."""
 
-    def note(self, update: Update) -> None:
-        """An update that was accepted."""
+    def add(self, update: Update) -> None:
+        """Take in one update that the aggregate takes in too."""
 
     def starts(self, averages: Models) -> Models:
-        """Who learns, by architecture, and from where."""
+        """The models that learn, by architecture, as they are before they do."""
 
-    def handed_back(self, averages: Models, learnt: Models) -> Models:
-        """The server's next models."""
+    def value(self, averages: Models, distilled: Models) -> Models:
+        """The server's next models, from the averages and the students after distillation."""
 
 
 class Students(Protocol):
-    def enrol(self, server: ServerState, ctx: Context) -> Enrolled: ...
+    def start(self, server: ServerState, ctx: Context) -> RunningStudents: ...
 
 
 @dataclass(frozen=True)
@@ -46,69 +37,69 @@ class PerArchitecture:
     has only its previous model to start from.
     """
 
-    start: Literal["average", "previous"] = "average"
+    initial: Literal["average", "previous"] = "average"
 
-    def enrol(self, server: ServerState, ctx: Context) -> Enrolled:
-        return _Prototypes(server.models, self.start)
+    def start(self, server: ServerState, ctx: Context) -> RunningStudents:
+        return _RunningPrototypes(server.models, self.initial)
 
 
 @dataclass(frozen=True)
-class _Prototypes:
+class _RunningPrototypes:
     previous: Models
-    start: Literal["average", "previous"]
+    initial: Literal["average", "previous"]
 
-    def note(self, update: Update) -> None:
+    def add(self, update: Update) -> None:
         pass
 
     def starts(self, averages: Models) -> Models:
-        return {**self.previous, **averages} if self.start == "average" else self.previous
+        return {**self.previous, **averages} if self.initial == "average" else self.previous
 
-    def handed_back(self, averages: Models, learnt: Models) -> Models:
-        return {**self.previous, **learnt}
+    def value(self, averages: Models, distilled: Models) -> Models:
+        return {**self.previous, **distilled}
 
 
 @dataclass(frozen=True)
 class LargeServer:
     """One student, the server's own large model; the clients' models are its teachers and are averaged (Fed-ET).
 
-    Every model ends in the same head. The large model's becomes the mean of the heads that clients sent, each alike,
-    before it learns; after that it is copied into the server's model of every client architecture. `arch` is by
-    default the experiment's `models.server`.
+    Every model ends in the same head. Before the large model learns, its head becomes the mean of the heads that
+    clients sent, unweighted; after that it is copied into the server's model of every client architecture. `arch` is
+    by default the experiment's `models.server`.
     """
 
     arch: str | None = None
 
-    def enrol(self, server: ServerState, ctx: Context) -> Enrolled:
+    def start(self, server: ServerState, ctx: Context) -> RunningStudents:
         arch = self.arch or ctx.server
         if arch is None or arch not in server.models:
             raise FedfuseError(
                 f"LargeServer: the server has no model {arch or 'of its own'}: set models.server, and in the algorithm "
-                "large_server=True"
+                "models=LargeModel()"
             )
-        return _Large(arch, server.models)
+        return _RunningLargeServer(arch, server.models)
 
 
-class _Large:
+class _RunningLargeServer:
     def __init__(self, arch: str, previous: Models) -> None:
         self._arch, self._previous = arch, previous
         self._heads = tree.RunningMean()
         self._template = head_of(previous[arch].params)
 
-    def note(self, update: Update) -> None:
-        model = received(update)
+    def add(self, update: Update) -> None:
+        model = model_of(update, "its head is averaged")
         head = head_of(model.params)
         if not head or {n: t.shape for n, t in head.items()} != {n: t.shape for n, t in self._template.items()}:
             raise FedfuseError(
                 f"{model.arch} and {self._arch} do not end in the same head: give every model one, as in "
-                "resnet8+head128, or head=128 in the algorithm"
+                "resnet8+head128, or models=LargeModel(head=128) in the algorithm"
             )
         self._heads.add(head, 1.0)
 
     def starts(self, averages: Models) -> Models:
         return {self._arch: _with_head(self._previous[self._arch], self._heads.value())}
 
-    def handed_back(self, averages: Models, learnt: Models) -> Models:
-        large = learnt[self._arch]
+    def value(self, averages: Models, distilled: Models) -> Models:
+        large = distilled[self._arch]
         small = {**self._previous, **averages}
         return {**{arch: _with_head(model, head_of(large.params)) for arch, model in small.items()}, self._arch: large}
 
@@ -116,58 +107,3 @@ class _Large:
 def _with_head(model: Snapshot, head: Tensors) -> Snapshot:
     own = {name: tensor.clone() for name, tensor in head.items()}
     return replace(model, params={**model.params, **own})
-
-
-class Admission(Protocol):
-    def __call__(
-        self, updates: Iterable[Update], accuracy: Callable[[Snapshot], float], classes: int
-    ) -> Iterator[Judged]: ...
-
-
-@dataclass(frozen=True)
-class DropWorst:
-    """FedDF's drop-worst: a client whose validation accuracy is below `factor` times chance is left out of everything.
-
-    With `deviations` (1.5 in the released code): if none is that bad, those below mean - deviations * std are left
-    out. As in the code, the best client is not counted in mean and std. This needs all accuracies first, so updates
-    wait in a temporary folder, not in memory.
-    """
-
-    factor: float = 1.2
-    deviations: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.factor < 0 or (self.deviations is not None and self.deviations < 0):
-            raise FedfuseError(f"DropWorst({self.factor}, {self.deviations}): neither may be negative; 0 drops none")
-
-    def __call__(
-        self, updates: Iterable[Update], accuracy: Callable[[Snapshot], float], classes: int
-    ) -> Iterator[Judged]:
-        bar = self.factor / classes
-        if self.deviations is None:
-            for update in updates:
-                reached = accuracy(received(update))
-                yield update, _below(reached, bar, "chance")
-            return
-        with tempfile.TemporaryDirectory(prefix="fedfuse-") as folder:
-            reached_by: list[float] = []
-            for update in updates:
-                reached_by.append(accuracy(received(update)))
-                (Path(folder) / str(len(reached_by))).write_bytes(codec.encode_update(update))
-            what = "chance"
-            if all(reached >= bar for reached in reached_by):
-                bar, what = self._outlier_bar(reached_by), f"the mean less {self.deviations:g} deviations"
-            for number, reached in enumerate(reached_by, 1):
-                stored = codec.decode_update((Path(folder) / str(number)).read_bytes())
-                assert not isinstance(stored, Failure)
-                yield stored, _below(reached, bar, what)
-
-    def _outlier_bar(self, accuracies: list[float]) -> float:
-        others = sorted(accuracies)[:-1]
-        if not others or self.deviations is None:
-            return -math.inf
-        return float(np.mean(others) - self.deviations * np.std(others))
-
-
-def _below(reached: float, bar: float, what: str) -> str | None:
-    return None if reached >= bar else f"validation accuracy {reached:.4f} is below {bar:.4f} ({what})"

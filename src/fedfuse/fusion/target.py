@@ -1,8 +1,8 @@
-"""Targets: what the teachers say of the pool -> the soft labels (N, C) that the student learns.
+"""Targets: the teachers' logits on the pool -> the soft labels (N, C) that the student learns.
 
 A target is called on stacked logits (M, N, C), or started and given one teacher's logits (N, C) at a time. The
 stacked call goes through the streaming one, so the two cannot differ. A target that needs every teacher at once
-(a median) starts a `fedfuse.fusion.table.Tabled`, which keeps the table for it.
+(a median) starts a `fedfuse.fusion.table.TableTarget`, which keeps the table for it.
 """
 
 from __future__ import annotations
@@ -15,31 +15,37 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from fedfuse import bounds
 from fedfuse.types import FedfuseError
 
 
-class Dissent(NamedTuple):
-    """What the teachers say who disagree with the labels."""
+class Diversity(NamedTuple):
+    """The teachers that disagree with the labels (Fed-ET)."""
 
-    probs: Tensor  # (N, C); 0 where there are none
+    probs: Tensor  # (N, C) their probabilities together; 0 where there are none
     mass: Tensor  # (N,) their share of the weight
 
 
-class Accumulator(Protocol):
-    """A target on its way: teachers are added one at a time and not kept."""
+class TargetValue(NamedTuple):
+    """The soft labels, and the least cross entropy with them: subtracted, a perfect student's loss is 0."""
 
-    @property
-    def dissent(self) -> Dissent | None:
-        """Who disagreed, where the target heeds it."""
+    probs: Tensor  # (N, C)
+    floor: Tensor  # (N,)
+    diversity: Diversity | None = None  # where the target computes it
+
+    @staticmethod
+    def of(probs: Tensor) -> TargetValue:
+        """Labels whose floor is their entropy, so that the loss is KL(labels || student)."""
+        return TargetValue(probs, entropy(probs))
+
+
+class RunningTarget(Protocol):
+    """The target of one round. Teachers are added one at a time and not kept, unless the target needs them all."""
 
     def add(self, logits: Tensor, weight: float = 1.0) -> None:
-        """One teacher's logits (N, C)."""
+        """Add one teacher's logits (N, C)."""
 
-    def value(self) -> Tensor:
-        """The soft labels (N, C)."""
-
-    def floor(self) -> Tensor:
-        """What is subtracted from each row's cross entropy (N,), so that a perfect student's loss is reported right."""
+    def value(self) -> TargetValue: ...
 
 
 class Target(Protocol):
@@ -47,7 +53,7 @@ class Target(Protocol):
     def temperature(self) -> float:
         """Softens teachers and student alike; the loss is multiplied by its square, as Hinton et al. (2015) do."""
 
-    def start(self, rows: int, classes: int) -> Accumulator: ...
+    def start(self, rows: int, classes: int) -> RunningTarget: ...
 
 
 def as_stack(logits: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -58,17 +64,17 @@ def as_stack(logits: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     if len(shares) != len(logits):
         raise FedfuseError(f"{len(shares)} weights were given for {len(logits)} teachers: give one each")
     for share in shares.tolist():
-        accepted(share)
+        checked_weight(share)
     return logits, shares
 
 
-def stacked(target: Target, logits: Tensor, weights: Tensor | None) -> Tensor:
+def on_stack(target: Target, logits: Tensor, weights: Tensor | None) -> Tensor:
     """Logits (M, N, C) and weights (M,) -> soft labels (N, C), through the streaming path."""
     logits, shares = as_stack(logits, weights)
     running = target.start(logits.shape[1], logits.shape[2])
     for teacher, share in zip(logits, shares.tolist(), strict=True):
         running.add(teacher, share)
-    return running.value()
+    return running.value().probs
 
 
 def entropy(probs: Tensor) -> Tensor:
@@ -76,7 +82,7 @@ def entropy(probs: Tensor) -> Tensor:
     return -torch.xlogy(probs, probs).sum(1)
 
 
-def accepted(weight: float) -> float:
+def checked_weight(weight: float) -> float:
     if not 0 <= weight < math.inf:
         raise FedfuseError(f"a teacher was given the weight {weight}: weights must be finite and not negative")
     return weight
@@ -89,13 +95,16 @@ class MeanLogits:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        _positive(self, "temperature", self.temperature)
+        bounds.positive(self, "1 changes nothing", temperature=self.temperature)
 
-    def start(self, rows: int, classes: int) -> Accumulator:
-        return _Mean(rows, classes, lambda logits: logits, lambda mean: torch.softmax(mean / self.temperature, 1))
+    def start(self, rows: int, classes: int) -> RunningTarget:
+        return _MeanTarget(rows, classes, lambda logits: logits, self._softmax)
+
+    def _softmax(self, mean: Tensor) -> Tensor:
+        return torch.softmax(mean / self.temperature, 1)
 
     def __call__(self, logits: Tensor, weights: Tensor | None = None) -> Tensor:
-        return stacked(self, logits, weights)
+        return on_stack(self, logits, weights)
 
 
 @dataclass(frozen=True)
@@ -106,18 +115,17 @@ class MeanProbs:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        _positive(self, "temperature", self.temperature)
-        _positive(self, "sharpen", self.sharpen)
+        bounds.positive(self, "1 changes nothing", sharpen=self.sharpen, temperature=self.temperature)
 
-    def start(self, rows: int, classes: int) -> Accumulator:
-        return _Mean(rows, classes, lambda logits: torch.softmax(logits / self.temperature, 1), self._sharpened)
+    def start(self, rows: int, classes: int) -> RunningTarget:
+        return _MeanTarget(rows, classes, lambda logits: torch.softmax(logits / self.temperature, 1), self._sharpened)
 
     def _sharpened(self, probs: Tensor) -> Tensor:
         powered = probs.pow(self.sharpen)
         return powered / powered.sum(1, keepdim=True)
 
     def __call__(self, logits: Tensor, weights: Tensor | None = None) -> Tensor:
-        return stacked(self, logits, weights)
+        return on_stack(self, logits, weights)
 
 
 @dataclass(frozen=True)
@@ -131,63 +139,59 @@ class MeanLosses:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        _positive(self, "temperature", self.temperature)
+        bounds.positive(self, "1 changes nothing", temperature=self.temperature)
 
-    def start(self, rows: int, classes: int) -> Accumulator:
-        return _MeanLosses(rows, classes, self.temperature)
+    def start(self, rows: int, classes: int) -> RunningTarget:
+        return _MeanLossesTarget(rows, classes, self.temperature)
 
     def __call__(self, logits: Tensor, weights: Tensor | None = None) -> Tensor:
-        return stacked(self, logits, weights)
+        return on_stack(self, logits, weights)
 
 
-class _Mean:
-    """finish(mean over teachers of each(logits)). Summed in double precision: the order of teachers is then lost."""
+class _RunningRows:
+    """The weighted mean over teachers of (N, C) each, in double precision: the order of teachers is then lost."""
 
-    dissent = None
-
-    def __init__(
-        self, rows: int, classes: int, each: Callable[[Tensor], Tensor], finish: Callable[[Tensor], Tensor]
-    ) -> None:
-        self._sum = torch.zeros(rows, classes, dtype=torch.float64)
+    def __init__(self, rows: int, columns: int) -> None:
+        self._sum = torch.zeros(rows, columns, dtype=torch.float64)
         self._weight = 0.0
-        self._each = each
-        self._finish = finish
 
-    def add(self, logits: Tensor, weight: float = 1.0) -> None:
-        self._sum.add_(self._each(logits.detach().to("cpu", torch.float64)), alpha=accepted(weight))
+    def add(self, values: Tensor, weight: float) -> None:
+        self._sum.add_(values, alpha=checked_weight(weight))
         self._weight += weight
 
     def value(self) -> Tensor:
         if self._weight == 0:
-            raise FedfuseError("no teacher with a weight above 0 has taught: there is no target")
-        return self._finish(self._sum / self._weight).to(torch.float32)
-
-    def floor(self) -> Tensor:
-        return entropy(self.value())
+            raise FedfuseError("no teacher with a weight above 0 was added: there is no target")
+        return self._sum / self._weight
 
 
-class _MeanLosses:
-    """Mean probabilities, and beside them the mean entropy of the teachers."""
+class _MeanTarget:
+    """finish(mean over teachers of each(logits))."""
 
-    dissent = None
+    def __init__(
+        self, rows: int, classes: int, each: Callable[[Tensor], Tensor], finish: Callable[[Tensor], Tensor]
+    ) -> None:
+        self._mean, self._each, self._finish = _RunningRows(rows, classes), each, finish
+
+    def add(self, logits: Tensor, weight: float = 1.0) -> None:
+        self._mean.add(self._each(logits.detach().to("cpu", torch.float64)), weight)
+
+    def value(self) -> TargetValue:
+        return TargetValue.of(self._finish(self._mean.value()).to(torch.float32))
+
+
+class _MeanLossesTarget:
+    """Mean probabilities, whose floor is the mean entropy of the teachers."""
 
     def __init__(self, rows: int, classes: int, temperature: float) -> None:
         self._temperature = temperature
-        self._probs = _Mean(rows, classes, lambda probs: probs, lambda mean: mean)
-        self._entropy = _Mean(rows, 1, lambda each: each, lambda mean: mean)
+        self._probs, self._entropy = _RunningRows(rows, classes), _RunningRows(rows, 1)
 
     def add(self, logits: Tensor, weight: float = 1.0) -> None:
         probs = torch.softmax(logits.detach().to("cpu", torch.float64) / self._temperature, 1)
         self._probs.add(probs, weight)
         self._entropy.add(entropy(probs).unsqueeze(1), weight)
 
-    def value(self) -> Tensor:
-        return self._probs.value()
-
-    def floor(self) -> Tensor:
-        return self._entropy.value().squeeze(1)
-
-
-def _positive(target: object, name: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise FedfuseError(f"{type(target).__name__}({name}={value}): it must be positive; 1 changes nothing")
+    def value(self) -> TargetValue:
+        floor = self._entropy.value().to(torch.float32).squeeze(1)
+        return TargetValue(self._probs.value().to(torch.float32), floor)

@@ -8,7 +8,7 @@ from fedfuse.types import Groups, Snapshot
 OWN = "own/params", "own/buffers"  # in the client's memory
 
 
-def recalled(client: int, memory: Groups, ctx: Context) -> Snapshot:
+def own_model(client: int, memory: Groups, ctx: Context) -> Snapshot:
     """The client's model of its last round; in its first the initial one of its architecture, which all can draw."""
     arch = ctx.archs[client]
     if OWN[0] not in memory:
@@ -17,6 +17,6 @@ def recalled(client: int, memory: Groups, ctx: Context) -> Snapshot:
     return Snapshot(arch, params, buffers)
 
 
-def kept(model: Snapshot) -> Groups:
-    """The memory from which the model is recalled."""
+def own_model_memory(model: Snapshot) -> Groups:
+    """The memory in which `own_model` finds this model."""
     return dict(zip(OWN, (model.params, model.buffers), strict=True))

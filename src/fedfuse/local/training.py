@@ -1,4 +1,4 @@
-"""A client's work in one round: load the received model, train it on the client's own rows, answer."""
+"""A client's work in one round: load the received model, train it on the client's own examples, answer."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedfuse import rng
 from fedfuse.context import Context
 from fedfuse.data.augment import augmentation
-from fedfuse.local.reports import Done, Report
+from fedfuse.local.reports import LocalResult, Report
 from fedfuse.local.terms import CrossEntropy, Local, Term
 from fedfuse.local_settings import LocalSettings
 from fedfuse.optimizers import SGD, Adam, Optimizer
@@ -26,7 +25,7 @@ def optimizer(net: nn.Module, settings: LocalSettings, rate: float) -> Optimizer
 
 
 def cuts(examples: int, batch_size: int) -> list[tuple[int, int]]:
-    """Where an epoch is cut into batches. A last batch of one joins the batch before: batch norm needs two."""
+    """The batches of an epoch as (start, stop). A last batch of one joins the batch before: batch norm needs two."""
     starts = list(range(0, examples, batch_size))
     if len(starts) > 1 and batch_size > 1 and examples - starts[-1] == 1:
         starts.pop()
@@ -67,18 +66,17 @@ class Training:
             raise FedfuseError(f"client {task.client} was sent no model to train: brief it with SendModel()")
         net = ctx.nets.load(task.model).train()
         local = Local([p.detach().clone() for p in net.parameters()], task.extra, memory, task.model, ctx.nets)
-        # Layers that draw for themselves (dropout) can only draw from the global generator.
-        with rng.ambient(ctx.rng("layers", task.round, task.client)):
+        with ctx.nets.layer_randomness(task.model.arch, ctx.rng("layers", task.round, task.client)):
             steps, loss = self._train(net, local, task.client, ctx)
-        done = Done(task, memory, Snapshot.of(task.model.arch, net), steps)
-        sent: dict[str, Tensors] = {}
-        kept: dict[str, Tensors] = {}
+        result = LocalResult(task, memory, Snapshot.of(task.model.arch, net), steps)
+        extra: dict[str, Tensors] = {}
+        next_memory: dict[str, Tensors] = {}
         for report in self.reports:
-            sends, keeps = report(done, ctx)
-            sent |= sends
-            kept |= keeps
+            sends, keeps = report(result, ctx)
+            extra |= sends
+            next_memory |= keeps
         rows = len(ctx.data.parts[task.client])
-        return Update(task.client, rows, done.model, sent, {"loss": loss, "steps": steps}, kept)
+        return Update(task.client, rows, result.model, extra, {"loss": loss, "steps": steps}, next_memory)
 
     def _train(self, net: nn.Module, local: Local, client: int, ctx: Context) -> tuple[int, float]:
         train, rows = ctx.data.train, ctx.data.parts[client]

@@ -95,7 +95,7 @@ def build(name: str, *, classes: int, shape: Shape) -> nn.Module:
         return split.continued(*both, lambda part, seen: build(part, classes=classes, shape=seen), shape)
     base, width = shared_head.split(name)
     net = _resolve(base)(classes, shape)
-    return net if width is None else shared_head.crowned(base, net, width, classes)
+    return net if width is None else shared_head.with_shared_head(base, net, width, classes)
 
 
 def check(name: str, classes: int, shape: Shape) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
+from fedfuse.types import FedfuseError
+
 Shape = tuple[int, ...]  # of one input: (C, H, W) for images, (D,) for flat ones
+Layer = Callable[[Tensor], Tensor]
 
 
 class Classifier(nn.Module):
@@ -30,3 +35,18 @@ class Classifier(nn.Module):
 def classify(trunk: nn.Module, width: int, classes: int) -> Classifier:
     """`trunk` with the usual head: one linear layer, with PyTorch's initial weights."""
     return Classifier(trunk, nn.Linear(width, classes), width)
+
+
+def trunk_and_head(net: nn.Module) -> tuple[Layer, Layer]:
+    """The part of a net that makes its features, and the part that reads them.
+
+    Of a Sequential that ends in a linear layer, the head is that layer.
+    """
+    if isinstance(net, Classifier):
+        return net.features, net.head
+    if isinstance(net, nn.Sequential) and len(net) > 1 and isinstance(net[-1], nn.Linear):
+        return net[:-1], net[-1]
+    raise FedfuseError(
+        f"a {type(net).__name__} does not say what its features are: use a net that is made of a trunk and a head, "
+        "fedfuse.models.Classifier, or a Sequential that ends in a linear layer"
+    )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +13,8 @@ from pydantic import BaseModel, ConfigDict, PositiveInt
 from torch import Tensor, nn
 
 from fedfuse import models, rng
-from fedfuse.data.examples import Examples
+from fedfuse.files import slug, write_whole
 from fedfuse.models import shared_head, split, transformers_folder
-from fedfuse.records.checkpoint import write_whole
 from fedfuse.types import FedfuseError, Snapshot, Tensors
 
 HEADER = "fedfuse"
@@ -51,19 +48,11 @@ class Loaded:
 
 
 def file_name(arch: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", arch).strip("-.") + ".safetensors"
+    return f"{slug(arch, '_')}.safetensors"
 
 
-def save_model(folder: Path, snapshot: Snapshot, data: Examples, labels: Sequence[str]) -> Path:
+def save_model(folder: Path, snapshot: Snapshot, header: Header) -> Path:
     """Write the model as `<architecture>.safetensors`, readable by any safetensors reader."""
-    header = Header(
-        arch=snapshot.arch,
-        classes=data.classes,
-        shape=data.shape,
-        mean=tuple(data.mean.tolist()),
-        std=tuple(data.std.tolist()),
-        labels=tuple(labels),
-    )
     path = folder / file_name(snapshot.arch)
     folder.mkdir(parents=True, exist_ok=True)
     write_model(path, header, {**snapshot.params, **snapshot.buffers})

@@ -28,7 +28,7 @@ def split(arch: str) -> tuple[str, int | None]:
     return (found[1], int(found[2])) if found else (arch, None)
 
 
-def crowned(name: str, net: nn.Module, width: int, classes: int) -> Classifier:
+def with_shared_head(name: str, net: nn.Module, width: int, classes: int) -> Classifier:
     """The net with its own head replaced by a projection and the shared head."""
     if not isinstance(net, Classifier):
         raise FedfuseError(

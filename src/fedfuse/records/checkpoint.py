@@ -7,13 +7,13 @@ checksum appear, and any safetensors reader can open it.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedfuse import codec
+from fedfuse.files import write_whole
 from fedfuse.records.record import RoundRecord
 from fedfuse.types import FedfuseError, Groups, ServerState
 
@@ -26,28 +26,6 @@ class Checkpoint:
     server: ServerState
     clients: Mapping[int, Groups]  # what each client keeps
     record: RoundRecord | None  # of the round that ended here; None before the first
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Temporary file, fsync, rename, fsync of the folder: after a crash the file is there whole or not at all."""
-    fresh = path.with_name(f".{path.name}.tmp")
-    try:
-        with fresh.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    except OSError as error:
-        fresh.unlink(missing_ok=True)
-        raise FedfuseError(
-            f"{path}: could not be written ({error.strerror}); what was there before is untouched: "
-            "make room and go on with --resume"
-        ) from error
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> Path:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, TypeVar
+
+import tomli_w
+from pydantic import TypeAdapter, ValidationError
 
 from fedfuse.context import Context
-from fedfuse.records.checkpoint import write_whole
+from fedfuse.dotted import differences
+from fedfuse.evaluate import Details
+from fedfuse.files import write_whole
 from fedfuse.records.record import RoundRecord
+from fedfuse.types import FedfuseError
 
 EXPERIMENT = "experiment.toml"  # what was run
 FEDERATION = "federation.json"  # who has how many examples of which class, and which architecture
@@ -19,25 +29,77 @@ MODELS = "models"  # the trained models
 REPORT = "report.html"
 SCRATCH = ".scratch"
 
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ExampleCounts:
+    train: int
+    validation: int
+    test: int
+    pool: int
+
+
+@dataclass(frozen=True)
+class FederationFacts:
+    """The contents of `federation.json`."""
+
+    labels: Sequence[str]
+    counts: Sequence[Sequence[int]]  # (K, C)
+    architectures: Sequence[str]  # of each client
+    reported: Sequence[str]  # the architectures whose accuracy is the run's
+    examples: ExampleCounts
+    shape: Sequence[int]  # of one input
+
+    @staticmethod
+    def of(ctx: Context) -> FederationFacts:
+        data = ctx.data
+        pool = 0 if data.pool is None else len(data.pool)
+        return FederationFacts(
+            labels=list(data.labels),
+            counts=data.counts.tolist(),
+            architectures=list(ctx.archs),
+            reported=list(ctx.reported),
+            examples=ExampleCounts(len(data.train), len(data.validation), len(data.test), pool),
+            shape=list(data.train.shape),
+        )
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The contents of `evaluation.json`: the models after `round`."""
+
+    round: int
+    models: Mapping[str, Details]  # by architecture
+
 
 def write_federation(path: Path, ctx: Context) -> None:
-    data = ctx.data
-    facts = {
-        "labels": list(data.labels),
-        "counts": data.counts.tolist(),  # (K, C)
-        "architectures": list(ctx.archs),
-        "reported": list(ctx.reported),
-        "examples": {
-            "train": len(data.train),
-            "validation": len(data.validation),
-            "test": len(data.test),
-            "pool": 0 if data.pool is None else len(data.pool),
-        },
-        "shape": list(data.train.shape),
-    }
-    write_whole(path / FEDERATION, json.dumps(facts).encode())
+    write_whole(path / FEDERATION, json.dumps(asdict(FederationFacts.of(ctx))).encode())
 
 
 def write_evaluation(path: Path, record: RoundRecord) -> None:
-    models = {arch: details.facts() for arch, details in record.details.items()}
-    write_whole(path / EVALUATION, json.dumps({"round": record.round, "models": models}).encode())
+    write_whole(path / EVALUATION, json.dumps(asdict(Evaluation(record.round, record.details))).encode())
+
+
+def write_or_compare(file: Path, table: Mapping[str, Any], refusal: str, ignored: Collection[str] = ()) -> None:
+    """Write a TOML file that says what a directory holds. Where it is written already, refuse to go on with other
+    settings: `refusal` says what that would be. The `ignored` keys may differ, and change no bit."""
+    if file.exists():
+        before = tomllib.loads(file.read_text(encoding="utf-8"))
+        if listed := "\n".join(f"  {line}" for line in differences(before, table, ignored)):
+            raise FedfuseError(f"{refusal}\n{listed}\nGive the same settings, or choose another --out")
+    write_whole(file, tomli_w.dumps(table).encode())
+
+
+def read_json(file: Path, kind: type[T]) -> T:
+    """The contents of a JSON file, checked against the dataclass `kind`."""
+    try:
+        return TypeAdapter(kind).validate_json(file.read_bytes())
+    except OSError as error:
+        raise FedfuseError(f"{file}: cannot be read ({error.strerror or error})") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise FedfuseError(
+            f"{file}: {place}: {first['msg'].lower()}; it was changed or damaged: restore it, or run again"
+        ) from error

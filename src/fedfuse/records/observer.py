@@ -1,26 +1,33 @@
-"""Who watches a run from outside: trackers and searches. An observer sees records and never touches the run."""
+"""Observers of a run: trackers and searches. An observer sees records and never touches the run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from fedfuse.records.record import RoundRecord
 
-if TYPE_CHECKING:
-    from fedfuse.config.experiment import Experiment
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What a run is: its directory, its whole experiment as TOML states it, and how many rounds it has."""
+
+    path: Path
+    settings: Mapping[str, Any]
+    rounds: int
 
 
 class Observer(Protocol):
-    def begin(self, experiment: Experiment, path: Path, history: Sequence[RoundRecord]) -> None:
-        """The run begins or goes on; `history` is what was done before."""
+    def begin(self, run: RunInfo, history: Sequence[RoundRecord]) -> None:
+        """The run begins or goes on; `history` holds the rounds before."""
 
     def round(self, record: RoundRecord) -> None:
         """A round is over, and on disk. What is raised here ends the run, which can be resumed."""
 
     def end(self, history: Sequence[RoundRecord]) -> None:
-        """The run stops here: all its rounds are done, or something ended it."""
+        """The run stops here: it has all its rounds, or something ended it."""
 
 
 class Guarded:
@@ -30,8 +37,8 @@ class Guarded:
         self._name, self._observer, self._warn = name, observer, warn
         self._failed = False
 
-    def begin(self, experiment: Experiment, path: Path, history: Sequence[RoundRecord]) -> None:
-        self._try(lambda: self._observer.begin(experiment, path, history))
+    def begin(self, run: RunInfo, history: Sequence[RoundRecord]) -> None:
+        self._try(lambda: self._observer.begin(run, history))
 
     def round(self, record: RoundRecord) -> None:
         self._try(lambda: self._observer.round(record))

@@ -5,15 +5,25 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from fedfuse.evaluate import Details
+from fedfuse.facts import Facts, Number, Score
 from fedfuse.types import FedfuseError
+
+
+@dataclass(frozen=True)
+class ClientRecord:
+    """An accepted client: the examples that it claims, and how far its model moved from the server's."""
+
+    examples: int
+    distance: float | None = None  # Euclidean; None where no model was sent
 
 
 @dataclass(frozen=True)
@@ -23,36 +33,61 @@ class RoundRecord:
     round: int
     cohort: list[int]
     test_accuracy: float
-    test_loss: float
-    models: Mapping[str, Mapping[str, float]]  # accuracy and loss of each architecture
+    test_loss: Number
+    models: Mapping[str, Score]  # by architecture, on test data
     params_up: int
     params_down: int
     bytes_up: int
     bytes_down: int
     seconds: Mapping[str, float]
     validation_accuracy: float | None = None  # as test_accuracy, on the server's validation data, if it has any
-    clients: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # accepted ones: examples, distance
+    clients: Mapping[str, ClientRecord] = field(default_factory=dict)  # accepted ones
     memory: Mapping[str, int] = field(default_factory=dict)  # peak bytes so far of this process and of its workers
     rejected: Mapping[str, str] = field(default_factory=dict)  # client -> reason
     note: str | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
     # Of each architecture, by class and by confidence. Too much for every line: the last round's is a file of its own.
     details: Mapping[str, Details] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def accepted(self) -> int:
+        """How many clients' updates were accepted."""
+        return len(self.clients)
+
+    def problems(self) -> list[str]:
+        """What went wrong in this round, a line each."""
+        refused = [f"round {self.round}: client {client} {reason}" for client, reason in self.rejected.items()]
+        return refused + [f"round {self.round}: {text}" for text in (self.note, self.facts.warning) if text]
 
     def line(self) -> str:
         """Strict JSON: a value that is not finite (a loss that diverged) is written as null."""
         fields = asdict(replace(self, details={}))
         del fields["details"]
+        fields["facts"] = _without_empty(fields["facts"])
+        fields["clients"] = _without_empty(fields["clients"])
         return json.dumps(_strict(fields), allow_nan=False)
 
     @staticmethod
     def parse(line: str) -> RoundRecord:
-        fields = json.loads(line)
-        if fields["test_loss"] is None:
-            fields["test_loss"] = math.nan
-        for scores in fields["models"].values():
-            scores["loss"] = math.nan if scores["loss"] is None else scores["loss"]
-        return RoundRecord(**fields)
+        """The inverse of `line`. What is not a record is a FedfuseError."""
+        try:
+            return _adapter().validate_json(line)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"])) or "the line"
+            raise FedfuseError(f"not a record of a round ({place}: {first['msg'].lower()})") from error
+
+
+@cache
+def _adapter() -> TypeAdapter[RoundRecord]:
+    return TypeAdapter(RoundRecord)
+
+
+def _without_empty(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    full = {key: _without_empty(v) for key, v in value.items()}
+    return {key: v for key, v in full.items() if v is not None and v != {} and v != ()}
 
 
 def _strict(value: Any) -> Any:
@@ -63,25 +98,6 @@ def _strict(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_strict(v) for v in value]
     return value
-
-
-@dataclass
-class Clock:
-    """Seconds per stage. Stages nest: the time of an inner stage is not counted in the outer one."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-    _inner: list[float] = field(default_factory=lambda: [0.0])
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        start = perf_counter()
-        self._inner.append(0.0)
-        try:
-            yield
-        finally:
-            elapsed = perf_counter() - start
-            self.seconds[name] = self.seconds.get(name, 0.0) + elapsed - self._inner.pop()
-            self._inner[-1] += elapsed
 
 
 def append(path: Path, record: RoundRecord) -> None:
@@ -98,14 +114,14 @@ def append(path: Path, record: RoundRecord) -> None:
 
 
 def read(path: Path) -> list[RoundRecord]:
-    """All whole records. A last line that a crash cut short is passed over: its round is in the checkpoint."""
+    """All whole records. A last line that a crash cut short is skipped: its round is in the checkpoint."""
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").split("\n")
     try:
         return [RoundRecord.parse(line) for line in lines[:-1]]
-    except (ValueError, TypeError, KeyError) as error:
-        raise FedfuseError(f"{path}: not a record of rounds ({error}): restore it or start anew") from error
+    except FedfuseError as error:
+        raise FedfuseError(f"{path}: {error}: restore it or start anew") from error
 
 
 def rewrite(path: Path, records: list[RoundRecord]) -> None:

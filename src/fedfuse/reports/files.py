@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from fedfuse.records.checkpoint import write_whole
+from fedfuse.files import write_whole
 from fedfuse.reports.elements import Table, drawn
 from fedfuse.reports.figure import Figure, Numbers
 from fedfuse.reports.page import report_of

@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from plotly.offline import get_plotlyjs
 
-from fedfuse.records.checkpoint import write_whole
+from fedfuse.files import write_whole
 from fedfuse.reports.elements import Block, Choice, Table, Words, drawn
 from fedfuse.reports.page import Report
 from fedfuse.reports.to_plotly import to_plotly

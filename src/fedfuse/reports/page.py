@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedfuse.records.stored import StoredRun
 from fedfuse.reports.elements import Section
 from fedfuse.reports.read import find
 from fedfuse.reports.sections import (
@@ -20,8 +21,10 @@ from fedfuse.reports.sections import (
     targets,
     verdict,
 )
-from fedfuse.reports.variants import Line, lines
+from fedfuse.reports.variants import variants_of
 from fedfuse.types import FedfuseError
+
+NAMED = ("alpha", "per_client", "major", "minor", "column")  # settings of a partition that the subtitle names
 
 
 @dataclass(frozen=True)
@@ -32,42 +35,42 @@ class Report:
 
 
 def report_of(paths: Sequence[Path], target: float | None = None) -> Report:
-    """Everything that the records at these places tell. Of a sweep only its best trials are shown in full."""
-    if len(paths) > 1 and any(search.found_at(path) for path in paths):
+    """Everything that the records at these places hold. Of a sweep only its best trials are shown in full."""
+    sweeps = [sweep for path in paths if (sweep := search.sweep_at(path)) is not None]
+    if sweeps and len(paths) > 1:
         raise FedfuseError("a sweep has a report of its own: give its directory alone")
     if target is not None and not 0 < target < 1:
         raise FedfuseError(f"target {target:g}: an accuracy is between 0 and 1, as in 0.85")
-    found = next((f for path in paths if (f := search.found_at(path)) is not None), None)
-    best = {} if found is None else search.best_runs(found)
-    shown = lines(find(list(best) or paths), best)
-    sought = None if found is None else search.section(found)
-    if not shown:
-        return Report("Nothing yet", "No round is on record so far.", [sought] if sought else [])
-    goals = [target] if target is not None else targets.default_targets(shown)
-    made = [
-        sought or verdict.section(shown, goals),  # what is best of a sweep is said by validation data, not by these
-        learning.section(shown, target),
-        targets.section(shown, goals),
-        learning.distillation(shown),
-        calibration.section(shown),
-        classes.section(shown),
-        clients.section(shown),
-        cost.section(shown),
-        incidents.section(shown),
-        origin.section(shown),
+    best = search.best_runs(sweeps[0]) if sweeps else {}
+    variants = variants_of(find(list(best) or paths), best)
+    of_sweep = search.section(sweeps[0]) if sweeps else None
+    if not variants:
+        return Report("Nothing yet", "No round is on record so far.", [of_sweep] if of_sweep else [])
+    goals = [target] if target is not None else targets.default_targets(variants)
+    sections = [
+        of_sweep or verdict.section(variants, goals),  # a sweep chooses by validation data, the verdict by test data
+        learning.section(variants, target),
+        targets.section(variants, goals),
+        learning.distillation(variants),
+        calibration.section(variants),
+        classes.section(variants),
+        clients.section(variants),
+        cost.section(variants),
+        incidents.section(variants),
+        origin.section(variants),
     ]
-    title = verdict.title(shown) if found is None else f"{found.experiment}: a sweep"
-    return Report(title, _subtitle(shown), [s for s in made if s is not None])
+    title = f"{sweeps[0].experiment}: a sweep" if sweeps else verdict.title(variants)
+    return Report(title, _subtitle(variants[0].runs[0]), [s for s in sections if s is not None])
 
 
-def _subtitle(shown: Sequence[Line]) -> str:
-    run = shown[0].runs[0]
-    experiment = run.experiment
-    settings = ", ".join(f"{k} {v}" for k, v in experiment["partition"].items() if k in ("alpha", "shards", "classes"))
-    scheme = f"{experiment['partition']['scheme']} {settings}".strip()
-    told = [f"{experiment['data']['source']}", f"{experiment['partition']['clients']} clients, {scheme}"]
-    if sizes := run.federation.get("examples"):
-        told.append(f"{sizes['train']:,} training, {sizes['test']:,} test examples")
-        told += [f"{sizes['pool']:,} unlabeled"] if sizes["pool"] else []
-    told.append(f"{run.rounds} rounds")
-    return " · ".join(told)
+def _subtitle(run: StoredRun) -> str:
+    experiment, partition = run.experiment, run.experiment.partition
+    settings = ", ".join(f"{key} {value}" for key, value in (partition.model_extra or {}).items() if key in NAMED)
+    clients = f"{partition.clients} clients, {f'{partition.scheme} {settings}'.strip()}"
+    texts = [experiment.data.source, clients]
+    if run.federation is not None:
+        sizes = run.federation.examples
+        texts.append(f"{sizes.train:,} training, {sizes.test:,} test examples")
+        texts += [f"{sizes.pool:,} unlabeled"] if sizes.pool else []
+    texts.append(f"{run.rounds} rounds")
+    return " · ".join(texts)

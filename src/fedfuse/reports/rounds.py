@@ -8,17 +8,17 @@ from typing import Any
 
 from fedfuse.reports.figure import Cell, Numbers
 from fedfuse.reports.read import find
-from fedfuse.reports.variants import lines
+from fedfuse.reports.variants import variants_of
 from fedfuse.tracking.scalars import scalars
 
 
 def every_round(paths: Sequence[Path]) -> Numbers:
     """`algorithm`, `seed`, `round` and then each scalar under the name by which trackers know it."""
     rows: list[tuple[list[Cell], Mapping[str, Any]]] = [
-        ([line.name, run.seed, done.round], scalars(done))
-        for line in lines(find(paths))
-        for run in line.runs
-        for done in run.history
+        ([variant.name, run.seed, record.round], scalars(record))
+        for variant in variants_of(find(paths))
+        for run in variant.runs
+        for record in run.history
     ]
     keys = list(dict.fromkeys(key for _, values in rows for key in values))
     return Numbers(["algorithm", "seed", "round", *keys], [[*head, *(v.get(k) for k in keys)] for head, v in rows])

@@ -1,28 +1,29 @@
-"""Runs that differ in nothing but their seed are one line of the report; its name says how it differs from others."""
+"""Runs that differ in nothing but their seed are one variant; its name says how it differs from the others."""
 
 from __future__ import annotations
 
 import json
-import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedfuse.dotted import flatten
+from fedfuse.files import slug
 from fedfuse.records.record import RoundRecord
 from fedfuse.records.statistics import Row, deviation
-from fedfuse.reports.read import RunOnDisk
+from fedfuse.records.stored import StoredExperiment, StoredRun
 
-NO_LINE = ("seed", "workers", "track")  # of [run]: what makes no other line
+SAME_VARIANT = ("run.seed", "run.workers", "run.track")  # settings that make no other variant
 
 
 @dataclass(frozen=True)
-class Line:
-    """One setting over its seeds."""
+class Variant:
+    """One set of settings, over its seeds."""
 
     name: str
-    runs: Sequence[RunOnDisk]  # by seed; each has rounds
+    runs: Sequence[StoredRun]  # by seed; each has rounds
     colour: int
     suffix: str = ""  # of the keys of its own figures, where there are other lines
 
@@ -38,9 +39,9 @@ class Line:
         """A number of each round, in the mean over the seeds that have it."""
         values: dict[int, list[float]] = {}
         for run in self.runs:
-            for done in run.history:
-                if (value := pick(done)) is not None:
-                    values.setdefault(done.round, []).append(value)
+            for record in run.history:
+                if (value := pick(record)) is not None:
+                    values.setdefault(record.round, []).append(value)
         rounds = sorted(values)
         return Band(
             rounds,
@@ -51,11 +52,11 @@ class Line:
 
     def last(self, pick: Callable[[RoundRecord], float | None]) -> list[float]:
         """The number of each seed's last round that has it."""
-        found = []
+        last: list[float] = []
         for run in self.runs:
             values = [v for v in map(pick, run.history) if v is not None]
-            found += values[-1:]
-        return found
+            last += values[-1:]
+        return last
 
 
 @dataclass(frozen=True)
@@ -71,53 +72,44 @@ class Band:
         return bool(self.rounds)
 
 
-def lines(runs: Sequence[RunOnDisk], called: Mapping[Path, str] | None = None) -> list[Line]:
-    """In the order in which they are given; FedAvg, the usual baseline, first. `called` names runs by their paths."""
-    groups: dict[str, list[RunOnDisk]] = {}
+def variants_of(runs: Sequence[StoredRun], names: Mapping[Path, str] | None = None) -> list[Variant]:
+    """In the order in which they are given; FedAvg, the usual baseline, first. `names` names runs by their paths."""
+    groups: dict[str, list[StoredRun]] = {}
     for run in runs:
         if run.history:
             groups.setdefault(_key(run.experiment), []).append(run)
-    ordered = sorted(groups.values(), key=lambda g: g[0].experiment["algorithm"]["name"] != "fedavg")
-    names = _names([group[0].experiment for group in ordered])
-    names = [(called or {}).get(group[0].path, name) for group, name in zip(ordered, names, strict=True)]
+    ordered = sorted(groups.values(), key=lambda group: group[0].experiment.algorithm.name != "fedavg")
+    by_settings = _names([group[0].experiment for group in ordered])
+    called = [(names or {}).get(group[0].path, name) for group, name in zip(ordered, by_settings, strict=True)]
     return [
-        Line(name, sorted(group, key=lambda r: r.seed), number, _suffix(name) if len(ordered) > 1 else "")
-        for number, (name, group) in enumerate(zip(names, ordered, strict=True))
+        Variant(name, sorted(group, key=lambda r: r.seed), number, f"-{slug(name, '=')}" if len(ordered) > 1 else "")
+        for number, (name, group) in enumerate(zip(called, ordered, strict=True))
     ]
 
 
-def _suffix(name: str) -> str:
-    return "-" + re.sub(r"[^A-Za-z0-9.=-]+", "-", name).strip("-")
+def _key(experiment: StoredExperiment) -> str:
+    return json.dumps(_settings(experiment), sort_keys=True, default=str)
 
 
-def _key(experiment: Mapping[str, Any]) -> str:
-    run = {k: v for k, v in experiment["run"].items() if k not in NO_LINE}
-    same = {k: v for k, v in experiment.items() if k not in ("provenance", "run")}
-    return json.dumps({**same, "run": run}, sort_keys=True, default=str)
+def _settings(experiment: StoredExperiment) -> dict[str, Any]:
+    """What makes a run another variant, by dotted keys."""
+    table = {key: value for key, value in experiment.table.items() if key != "provenance"}
+    return {key: value for key, value in flatten(table).items() if key not in SAME_VARIANT}
 
 
-def _names(experiments: Sequence[Mapping[str, Any]]) -> list[str]:
+def _names(experiments: Sequence[StoredExperiment]) -> list[str]:
     """The algorithm's name; where that is not enough, with the settings in which its namesakes differ."""
-    algorithms = [e["algorithm"]["name"] for e in experiments]
-    flat = [_flat(e) for e in experiments]
+    settings = [_settings(experiment) for experiment in experiments]
     names = []
-    for algorithm, own in zip(algorithms, flat, strict=True):
-        akin = [f for a, f in zip(algorithms, flat, strict=True) if a == algorithm]
-        differ = sorted(key for key in {k for f in akin for k in f} if len({repr(f.get(key)) for f in akin}) > 1)
-        said = ", ".join(f"{key.removeprefix('algorithm.')}={_said(own[key])}" for key in differ if key in own)
-        names.append(f"{algorithm}({said})" if said else algorithm)
+    for own in settings:
+        algorithm = own["algorithm.name"]
+        namesakes = [other for other in settings if other["algorithm.name"] == algorithm]
+        keys = sorted({key for other in namesakes for key in other})
+        differ = [key for key in keys if len({repr(other.get(key)) for other in namesakes}) > 1]
+        listed = ", ".join(f"{key.removeprefix('algorithm.')}={_shown(own[key])}" for key in differ if key in own)
+        names.append(f"{algorithm}({listed})" if listed else algorithm)
     return names
 
 
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, inner in value.items():
-        dotted = f"{prefix}{key}"
-        if dotted == "provenance" or (prefix == "run." and key in NO_LINE):
-            continue
-        flat |= _flat(inner, f"{dotted}.") if isinstance(inner, Mapping) else {dotted: inner}
-    return flat
-
-
-def _said(value: Any) -> str:
+def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -2,47 +2,54 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import resource
 import shutil
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import tomli_w
 import torch
-from filelock import FileLock, Timeout
 from torch import Tensor
 
-from fedfuse.records import checkpoint, events, record
-from fedfuse.records.checkpoint import Checkpoint, write_whole
-from fedfuse.context import Context
+from fedfuse.config.experiment import Experiment
 from fedfuse.data.federation import Federation
-from fedfuse.data.sources.location import Shelf
-from fedfuse.terminal.progress import Display, problems
-from fedfuse.engines import Engine, InProcess, Workers
-from fedfuse.models.file import save_model
-from fedfuse.records.observer import Observer
-from fedfuse.records.record import Clock, RoundRecord
+from fedfuse.data.sources.location import Location
+from fedfuse.engines import Engine, InProcess, InThreads, Workers
+from fedfuse.files import locked
+from fedfuse.models.file import Header, save_model
+from fedfuse.records import checkpoint, events, record
+from fedfuse.records.checkpoint import Checkpoint
+from fedfuse.records.clock import Clock
+from fedfuse.records.directory import (
+    CHECKPOINTS,
+    EVENTS,
+    EXPERIMENT,
+    MODELS,
+    ROUNDS,
+    SCRATCH,
+    write_evaluation,
+    write_federation,
+    write_or_compare,
+)
+from fedfuse.records.observer import Observer, RunInfo
+from fedfuse.records.record import RoundRecord
 from fedfuse.round import run_round
-from fedfuse.records.directory import (CHECKPOINTS, EVENTS, EXPERIMENT, MODELS, ROUNDS, SCRATCH, write_evaluation, write_federation)
+from fedfuse.runs.display import Display, Silent
+from fedfuse.runs.recover import recover
+from fedfuse.runs.setup import Setup, check_setup, load_federation, set_up
 from fedfuse.select import cohort_size, select
-from fedfuse.threads import threads
+from fedfuse.threads import cores, threads
 from fedfuse.tracking import trackers
 from fedfuse.types import FedfuseError, ServerState, Snapshot
 
-if TYPE_CHECKING:
-    from fedfuse.config.experiment import Experiment
-
-
-# Gives an engine for this experiment in this directory and, where it knows them, the clients' capabilities (K,).
-Engines = Callable[["Experiment", Federation, Path], tuple[Engine, Tensor | None]]
+# Makes an engine for this experiment in this directory and, where it knows them, the clients' capabilities (K,).
+EngineMaker = Callable[[Experiment, Federation, Path], tuple[Engine, Tensor | None]]
+NO_BIT = ("run.workers", "run.track", "name")  # settings that change no bit of a run
 
 
 @dataclass(frozen=True)
@@ -62,22 +69,33 @@ class Run:
         return self.history[-1]
 
 
-def perform(
+def run(
     experiment: Experiment,
-    out: str | Path | None,
+    out: str | Path | None = None,
     *,
-    resume: bool,
-    display: Display,
+    resume: bool = False,
+    display: Display | None = None,
     observers: Sequence[Observer] = (),
-    engines: Engines | None = None,
+    engines: EngineMaker | None = None,
+    federation: Federation | None = None,
 ) -> Run:
-    """Carry out all rounds, or with `resume` those that are left. Every finished round is on disk.
+    """Carry out all rounds in the directory `out`, or with `resume` those that are left. Every finished round is on disk.
 
-    `engines` makes the engine; without it clients work on this machine.
+    engines: makes the engine; without it clients work on this machine. federation: the experiment's data, where it is
+    loaded already.
     """
     path = Path(out) if out is not None else default_path(experiment, resume)
+    display = display or Silent()
     try:
-        return _perform(experiment, path, resume, display, observers, engines or _engine)
+        if (path / EXPERIMENT).exists() and not resume:
+            raise FedfuseError(f"{path} holds a run already: go on with --resume, or choose another --out")
+        _refuse_to_resume_objects(experiment, resume)
+        data = federation or load_federation(experiment, Location.at(progress=display.preparing))
+        setup = set_up(experiment, data)
+        check_setup(setup)
+        path.mkdir(parents=True, exist_ok=True)
+        with locked(path), _scratch(path), threads(experiment.run.threads):
+            return _Running(setup, path, display).run(observers, engines or local_engine)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -86,101 +104,103 @@ def perform(
         ) from error
 
 
-def _perform(
-    experiment: Experiment,
-    path: Path,
-    resume: bool,
-    display: Display,
-    observers: Sequence[Observer],
-    engines: Engines,
-) -> Run:
-    if (path / EXPERIMENT).exists() and not resume:
-        raise FedfuseError(f"{path} holds a run already: go on with --resume, or choose another --out")
-    federation = experiment.check(Shelf.at(progress=display.preparing))
-    path.mkdir(parents=True, exist_ok=True)
-    with _alone_in(path), threads(experiment.run_.threads):
-        _settle(path, experiment, federation)
-        engine, capability = engines(experiment, federation, path)
+class _Running:
+    """A run that goes on in `path`."""
+
+    def __init__(self, setup: Setup, path: Path, display: Display) -> None:
+        self.setup, self.path, self.display = setup, path, display
+        self.experiment = setup.experiment
+        self.history: list[RoundRecord] = []
+
+    def run(self, observers: Sequence[Observer], engines: EngineMaker) -> Run:
+        federation = self.setup.federation
+        settings = {**self.experiment.resolved(), "provenance": provenance(self.experiment, federation)}
+        refusal = f"{self.path} cannot be resumed: it was begun as something else"
+        write_or_compare(self.path / EXPERIMENT, settings, refusal, NO_BIT)
+        self.info = RunInfo(self.path, settings, self.experiment.run.rounds)
+        engine, capability = engines(self.experiment, federation, self.path)
         with closing(engine):
-            ctx = experiment.context(federation, capability)
-            write_federation(path, ctx)
-            server, history = _rounds(experiment, ctx, engine, path, display, observers)
+            self.setup = self.setup.with_capability(capability)
+            write_federation(self.path, self.setup.ctx)
+            server = self._rounds(engine, observers)
         for model in server.models.values():
-            save_model(path / MODELS, model, federation.train, federation.labels)
-        if not any(event.kind == "finished" for event in events.read(path / EVENTS)):
-            events.append(path / EVENTS, "finished", server.round)
-    run = Run(path, history, server.models)
-    display.end(run.path, history)
-    return run
+            save_model(self.path / MODELS, model, _header(model.arch, federation))
+        if not any(event.kind == "finished" for event in events.read(self.path / EVENTS)):
+            events.append(self.path / EVENTS, "finished", server.round)
+        self.display.end(self.path, self.history)
+        return Run(self.path, self.history, server.models)
 
+    def _rounds(self, engine: Engine, observers: Sequence[Observer]) -> ServerState:
+        ctx, algorithm = self.setup.ctx, self.setup.algorithm
+        server, self.history = recover(ctx, engine, self.path, self._warn)
+        self.display.begin(f"{self.experiment.name} · {algorithm.name}", ctx.rounds, self.history)
+        observers = [*trackers(self.experiment.run.track, self._warn), *observers]
+        with self._observed(observers):
+            for number in range(server.round + 1, ctx.rounds + 1):
+                server, outcome = self._round(number, server, engine)
+                clock = Clock()
+                # The record travels inside the checkpoint, so a crash between the two files loses neither.
+                with clock.stage("checkpoint"):
+                    write_evaluation(self.path, outcome)
+                    checkpoint.save(self.path / CHECKPOINTS, Checkpoint(server, engine.memory(), outcome))
+                seconds = {**outcome.seconds, **clock.seconds}
+                outcome = replace(outcome, seconds=seconds, memory=_peak_memory(engine), details={})
+                record.append(self.path / ROUNDS, outcome)
+                self.history.append(outcome)
+                self.display.round_ends(outcome)
+                for observer in observers:
+                    observer.round(outcome)
+        return server
 
-def _rounds(
-    experiment: Experiment,
-    ctx: Context,
-    engine: Engine,
-    path: Path,
-    display: Display,
-    observers: Sequence[Observer],
-) -> tuple[ServerState, list[RoundRecord]]:
-    algorithm, rules = experiment.algorithm.build(), experiment.run_.vetting()
-    server, history = _recover(ctx, engine, path, display)
-    sizes = torch.tensor([len(part) for part in ctx.data.parts])
-    cohort_of = cohort_size(len(sizes), experiment.run_.fraction)
-    how = experiment.run_.selection or algorithm.selection
-    display.begin(f"{experiment.name} · {algorithm.name}", ctx.rounds, history)
-    observers = [*trackers(experiment.run_.track, lambda text: _warn(path, display, history, text)), *observers]
-    with _watched(experiment, path, history, observers):
-        for number in range(server.round + 1, ctx.rounds + 1):
-            now, clock = ctx.at(number), Clock()
-            for again in range(experiment.run_.retries + 1):
-                draw = (number, again) if again else (number,)
-                cohort = select(sizes, cohort_of, how, now.rng("select", *draw))
-                display.round_begins(number, cohort)
-                after, done = run_round(algorithm, server, engine, cohort, rules, now, display.answered)
-                if done.note is None or again == experiment.run_.retries:
-                    break
-                for problem in [*problems(done), f"round {number}: another cohort is asked"]:
-                    _warn(path, display, history, problem)
-            server = after
-            # The record travels inside the checkpoint, so a crash between the two files loses neither.
-            with clock.stage("checkpoint"):
-                write_evaluation(path, done)
-                checkpoint.save(path / CHECKPOINTS, Checkpoint(server, engine.memory(), done))
-            done = replace(done, seconds={**done.seconds, **clock.seconds}, memory=_peak_memory(engine), details={})
-            record.append(path / ROUNDS, done)
-            history.append(done)
-            display.round_ends(done)
+    def _round(self, number: int, server: ServerState, engine: Engine) -> tuple[ServerState, RoundRecord]:
+        """Run a round; one below its quorum is asked of other cohorts, up to `run.retries` times."""
+        ctx, settings = self.setup.ctx.at(number), self.experiment.run
+        sizes = torch.tensor(ctx.data.sizes)
+        how = settings.selection or self.setup.algorithm.selection
+        for attempt in range(settings.retries + 1):
+            draw = (number, attempt) if attempt else (number,)
+            cohort = select(sizes, cohort_size(len(sizes), settings.fraction), how, ctx.rng("select", *draw))
+            self.display.round_begins(number, cohort)
+            after, outcome = run_round(
+                self.setup.algorithm, server, engine, cohort, settings.vetting(), ctx, self.display.answered
+            )
+            if outcome.note is None or attempt == settings.retries:
+                break
+            for problem in [*outcome.problems(), f"round {number}: another cohort is asked"]:
+                self._warn(problem)
+        return after, outcome
+
+    @contextmanager
+    def _observed(self, observers: Sequence[Observer]) -> Iterator[None]:
+        """Show observers the run's beginning and end, and write down what ended it before its time."""
+        if len(self.history) < self.info.rounds:
+            events.append(self.path / EVENTS, "resumed" if self.history else "begun", len(self.history))
+        try:
             for observer in observers:
-                observer.round(done)
-    return server, history
+                observer.begin(self.info, tuple(self.history))
+            yield
+        except BaseException as cause:
+            reason = "by the keyboard" if isinstance(cause, KeyboardInterrupt) else f"{type(cause).__name__}: {cause}"
+            with suppress(OSError):  # the disk may be what ended it
+                events.append(self.path / EVENTS, "stopped", len(self.history), reason)
+            raise
+        finally:
+            for observer in observers:
+                observer.end(tuple(self.history))
+
+    def _warn(self, text: str) -> None:
+        """Warn on the display and in the run directory: a run from Python shows nothing."""
+        self.display.warn(text)
+        with suppress(OSError):  # the disk may be what it is about
+            events.append(self.path / EVENTS, "warning", len(self.history), text)
 
 
-@contextmanager
-def _watched(
-    experiment: Experiment, path: Path, history: list[RoundRecord], observers: Sequence[Observer]
-) -> Iterator[None]:
-    """Observers see the run begin and end, and the run directory says what ended it before its time."""
-    if len(history) < experiment.run_.rounds:
-        events.append(path / EVENTS, "resumed" if history else "begun", len(history))
-    try:
-        for observer in observers:
-            observer.begin(experiment, path, tuple(history))
-        yield
-    except BaseException as cause:
-        reason = "by the keyboard" if isinstance(cause, KeyboardInterrupt) else f"{type(cause).__name__}: {cause}"
-        with suppress(OSError):  # the disk may be what ended it
-            events.append(path / EVENTS, "stopped", len(history), reason)
-        raise
-    finally:
-        for observer in observers:
-            observer.end(tuple(history))
-
-
-def _warn(path: Path, display: Display, history: list[RoundRecord], text: str) -> None:
-    """To whoever watches, and to whoever reads the run directory later: a run from Python shows nothing."""
-    display.warn(text)
-    with suppress(OSError):  # the disk may be what it is about
-        events.append(path / EVENTS, "warning", len(history), text)
+def _header(arch: str, federation: Federation) -> Header:
+    train = federation.train
+    mean, std = (tuple(statistic.tolist()) for statistic in (train.mean, train.std))
+    return Header(
+        arch=arch, classes=train.classes, shape=train.shape, mean=mean, std=std, labels=federation.labels
+    )
 
 
 def _peak_memory(engine: Engine) -> dict[str, int]:
@@ -191,43 +211,6 @@ def _peak_memory(engine: Engine) -> dict[str, int]:
     return {"server": own, **({"workers": workers} if workers else {})}
 
 
-def _recover(ctx: Context, engine: Engine, path: Path, display: Display) -> tuple[ServerState, list[RoundRecord]]:
-    """The state after the last round that was finished: of the newest sound checkpoint, or the beginning."""
-    found, damaged = checkpoint.latest(path / CHECKPOINTS)
-    for line in damaged:
-        display.warn(f"checkpoint {line}")
-        events.append(path / EVENTS, "warning", 0, f"checkpoint {line}")
-    if found is None:
-        # A record without a checkpoint is a run whose checkpoints are lost, not one that never began.
-        if damaged or record.read(path / ROUNDS):
-            raise FedfuseError(f"{path / CHECKPOINTS}: no sound checkpoint is left; start anew with another --out")
-        server = ServerState(0, ctx.initial())
-        (path / ROUNDS).unlink(missing_ok=True)
-        return server, []
-    assert found.record is not None
-    engine.restore(found.clients)
-    history = [r for r in record.read(path / ROUNDS) if r.round < found.server.round]
-    on_file = [r for r in record.read(path / ROUNDS) if r.round == found.server.round]
-    history.append(on_file[0] if on_file else found.record)
-    record.rewrite(path / ROUNDS, history)
-    return found.server, history
-
-
-def _settle(path: Path, experiment: Experiment, federation: Federation) -> None:
-    """Write what this run is; or, where it is written, refuse to go on as something else."""
-    file = path / EXPERIMENT
-    current = {**experiment.resolved(), "provenance": provenance(experiment, federation)}
-    if file.exists():
-        differences = list(_differences(tomllib.loads(file.read_text(encoding="utf-8")), current))
-        if differences:
-            listed = "\n".join(f"  {d}" for d in differences)
-            raise FedfuseError(
-                f"{path} cannot be resumed: it was begun as something else\n{listed}\n"
-                "Give the same settings, or choose another --out"
-            )
-    write_whole(file, tomli_w.dumps(current).encode())
-
-
 def provenance(experiment: Experiment, federation: Federation) -> dict[str, Any]:
     """What besides the sections decides the bits of a run."""
     return {
@@ -235,62 +218,58 @@ def provenance(experiment: Experiment, federation: Federation) -> dict[str, Any]
         "torch": torch.__version__,
         "python": platform.python_version(),
         "machine": platform.machine(),
-        "seed": experiment.run_.seed,
-        "threads": experiment.run_.threads,
+        "seed": experiment.run.seed,
+        "threads": experiment.run.threads,
         "data": federation.fingerprint,
     }
 
 
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """What differs, key by key. Workers, trackers and the name change no bit."""
-    for key in sorted({*before, *now}):
-        dotted = f"{prefix}{key}"
-        a, b = before.get(key), now.get(key)
-        if isinstance(a, Mapping) and isinstance(b, Mapping):
-            yield from _differences(a, b, f"{dotted}.")
-        elif a != b and dotted not in ("run.workers", "run.track", "name"):
-            yield f"{dotted}: {_said(a)} then, {_said(b)} now"
-
-
-def _said(value: Any) -> str:
-    return "not set" if value is None else repr(value)
-
-
-def _engine(experiment: Experiment, federation: Federation, path: Path) -> tuple[Engine, Tensor | None]:
-    clients = cohort_size(len(federation.parts), experiment.run_.fraction)
-    wanted = experiment.run_.workers or len(os.sched_getaffinity(0))
-    if min(wanted, clients) <= 1:
+def local_engine(experiment: Experiment, federation: Federation, path: Path) -> tuple[Engine, Tensor | None]:
+    """Worker processes on this machine; threads where it has objects that other processes could not import."""
+    clients = cohort_size(len(federation.parts), experiment.run.fraction)
+    count = min(experiment.run.workers or cores(), clients)
+    if count <= 1:
         return InProcess(), None
+    if objects := experiment.local_objects:
+        if experiment.run.workers:
+            raise FedfuseError(f"run.workers = {experiment.run.workers}: worker processes {_cannot_have(objects)}")
+        return InThreads(count), None
     folder = (path / SCRATCH / "federation").resolve()  # inside, so that what a kill leaves half-made goes too
     federation.save(folder)
-    return Workers(min(wanted, clients), path / EXPERIMENT, folder), None
+    return Workers(count, path / EXPERIMENT, folder), None
+
+
+def _refuse_to_resume_objects(experiment: Experiment, resume: bool) -> None:
+    if resume and experiment.local_objects:
+        raise FedfuseError(f"resume: a run that goes on in another process {_cannot_have(experiment.local_objects)}")
+
+
+def _cannot_have(objects: Sequence[str]) -> str:
+    return (
+        f"cannot import {objects[0]}, a Python object of this one: put its function into a module, and give it as "
+        "package.module:function or import it from there"
+    )
 
 
 @contextmanager
-def _alone_in(path: Path) -> Iterator[None]:
-    """One process at a time in a run directory; what a killed one left in its scratch folder goes."""
-    lock = FileLock(path / ".lock", timeout=0)
+def _scratch(path: Path) -> Iterator[None]:
+    """Remove the scratch folder: before, what a killed process left in it; and after."""
+    shutil.rmtree(path / SCRATCH, ignore_errors=True)
     try:
-        lock.acquire()
-    except Timeout:
-        raise FedfuseError(f"{path} is in use by another process: wait for it, or choose another --out") from None
-    try:
-        shutil.rmtree(path / SCRATCH, ignore_errors=True)
         yield
     finally:
         shutil.rmtree(path / SCRATCH, ignore_errors=True)
-        lock.release()
 
 
 def default_path(experiment: Experiment, resume: bool) -> Path:
     """`runs/<experiment>-<algorithm>-seed<seed>`, with a number behind it from the second run on."""
-    stem = f"{experiment.name}-{experiment.algorithm.name.replace(':', '-')}-seed{experiment.run_.seed}"
-    taken = 1
-    while (_numbered(stem, taken + 1) / EXPERIMENT).exists():
-        taken += 1
+    stem = f"{experiment.name}-{experiment.algorithm.name.replace(':', '-')}-seed{experiment.run.seed}"
+    last = 1
+    while (_numbered(stem, last + 1) / EXPERIMENT).exists():
+        last += 1
     if (_numbered(stem, 1) / EXPERIMENT).exists() and not resume:
-        taken += 1
-    return _numbered(stem, taken)
+        last += 1
+    return _numbered(stem, last)
 
 
 def _numbered(stem: str, number: int) -> Path:

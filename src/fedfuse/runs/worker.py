@@ -1,8 +1,8 @@
 """The worker process: `python -m fedfuse.runs.worker`. Messages are lines of JSON.
 
-First it is told which experiment to serve, and from which folder of data; then it is sent tasks. It answers on
-what was its standard output when it began; what a user's code prints goes to standard error instead. It ends
-when its standard input does, so no worker outlives its run.
+The first message names the experiment and the folder of its data; tasks follow. Answers go to the standard output of
+the process's start; what a user's code prints goes to standard error instead. The process ends when its standard input
+does, so no worker outlives its run.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
 from fedfuse.data.federation import Federation
 from fedfuse.engines.engine import attempt
+from fedfuse.runs.setup import set_up
 from fedfuse.config.experiment import load
 from fedfuse.types import Failure, FedfuseError, Groups, Snapshot, Task, Tensors
 
@@ -46,16 +47,16 @@ def _task(message: dict[str, Any]) -> Task:
 def answer(message: dict[str, Any], algorithm: Algorithm, ctx: Context) -> dict[str, Any]:
     """Do one task; the update and what the client keeps go into files, their names into the answer."""
     memory: Groups = {} if message["memory"] is None else codec.decode(Path(message["memory"]).read_bytes())[0]
-    result, kept = attempt(algorithm, _task(message), memory, ctx.at(message["round"]))
+    result, memory = attempt(algorithm, _task(message), memory, ctx.at(message["round"]))
     path = Path(message["answer"])
-    reply: dict[str, Any] = {"answer": None, "failure": None, "kept": None}
+    reply: dict[str, Any] = {"answer": None, "failure": None, "memory": None}
     if isinstance(result, Failure):
         return {**reply, "failure": result.reason}
     path.write_bytes(codec.encode_update(result))
-    if kept:
-        fresh = path.with_suffix(".kept")
-        fresh.write_bytes(codec.encode(kept, {}))
-        reply["kept"] = str(fresh)
+    if memory:
+        file = path.with_suffix(".memory")
+        file.write_bytes(codec.encode(memory, {}))
+        reply["memory"] = str(file)
     return {**reply, "answer": str(path)}
 
 
@@ -63,8 +64,9 @@ def open_(message: dict[str, Any]) -> tuple[Algorithm, Context]:
     """The experiment to serve, over the federation's memory-mapped arrays."""
     _group.cache_clear()
     experiment = load(message["experiment"])
-    torch.set_num_threads(experiment.run_.threads)
-    return experiment.algorithm.build(), experiment.context(Federation.open(Path(message["folder"])))
+    torch.set_num_threads(experiment.run.threads)
+    setup = set_up(experiment, Federation.open(Path(message["folder"])))
+    return setup.algorithm, setup.ctx
 
 
 def _lines() -> Iterator[bytes]:

@@ -37,7 +37,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from fedfuse.records.checkpoint import write_whole
+from fedfuse.files import write_whole
 from fedfuse.sweeps.space import Space, from_facts
 from fedfuse.types import FedfuseError
 

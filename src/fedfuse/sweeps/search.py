@@ -8,36 +8,33 @@ can be resumed.
 from __future__ import annotations
 
 import statistics
-import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tomli_w
-from filelock import FileLock, Timeout
-
 from fedfuse.config.experiment import Experiment
 from fedfuse.data.federation import Federation
-from fedfuse.data.sources.location import Shelf
+from fedfuse.data.sources.location import Location
+from fedfuse.files import locked
 from fedfuse.records import record
-from fedfuse.records.checkpoint import write_whole
-from fedfuse.records.directory import EXPERIMENT, ROUNDS
-from fedfuse.runs.run import provenance
+from fedfuse.records.directory import EXPERIMENT, ROUNDS, write_or_compare
+from fedfuse.runs.display import Display, Silent
+from fedfuse.runs.run import NO_BIT as RUN_NO_BIT
+from fedfuse.runs.run import provenance, run
+from fedfuse.runs.setup import check
 from fedfuse.sweeps import results, space
 from fedfuse.sweeps import study as optuna_study
 from fedfuse.sweeps.results import STUDY, SWEEP, Sweep, Trial
 from fedfuse.sweeps.space import Parameter, Space, parse_parameter
 from fedfuse.sweeps.study import Pruned, Pruning
-from fedfuse.terminal.progress import Display, Silent
 from fedfuse.types import FedfuseError
 
 if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial
 
-INDIFFERENT = ("experiment.run.workers", "experiment.run.track", "experiment.name")  # they change no bit of a run
+NO_BIT = tuple(f"experiment.{key}" for key in RUN_NO_BIT)  # settings that change no bit of a run
 
 
 @dataclass(frozen=True)
@@ -68,11 +65,11 @@ class Plan:
     @property
     def warmup(self) -> int:
         given = None if self.prune is None else self.prune.warmup
-        return self.experiment.run_.rounds // 4 if given is None else given
+        return self.experiment.run.rounds // 4 if given is None else given
 
     def runs(self, number: int, parameters: Mapping[str, Any]) -> dict[str, Experiment]:
         """The runs of a trial, by directory: one for each seed, the experiment's own first."""
-        own = self.experiment.run_.seed
+        own = self.experiment.run.seed
         settings = space.in_order(parameters)
         return {
             name: self.experiment.with_settings({**settings, "run.seed": own + i})
@@ -80,7 +77,7 @@ class Plan:
         }
 
     def names(self, number: int) -> tuple[str, ...]:
-        own = self.experiment.run_.seed
+        own = self.experiment.run.seed
         first = f"trial-{number:04d}"
         return (first, *(f"{first}-seed{own + i}" for i in range(1, self.seeds)))
 
@@ -119,8 +116,11 @@ def sweep(
     plan = Plan(experiment, parameters, seed, seeds, prune)
     display, folder = display or Silent(), Path(out or default_path(experiment))
     federation = _checked(plan, display)
-    with _alone_in(folder), optuna_study.quiet():
-        _settle(folder, plan.facts(federation))
+    if (folder / EXPERIMENT).exists():
+        raise FedfuseError(f"{folder} holds a run: choose another --out for the sweep")
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder), optuna_study.quiet():
+        write_or_compare(folder / SWEEP, plan.facts(federation), f"{folder} holds another sweep", NO_BIT)
         pruner = None if prune is None else optuna_study.median_pruner(prune.startup, plan.warmup)
         with optuna_study.opened(folder / STUDY, seed, pruner) as study:
             for number in range(len(optuna_study.finished(study)), trials):
@@ -142,49 +142,13 @@ def _checked(plan: Plan, display: Display) -> Federation:
     first, *others = space.probes(plan.space)
     for settings in others:
         plan.experiment.with_settings(settings)
-    federation = plan.experiment.with_settings(first).check(Shelf.at(progress=display.preparing))
+    federation = check(plan.experiment.with_settings(first), Location.at(progress=display.preparing)).federation
     if not len(federation.validation):
         raise FedfuseError(
             f"data.validation = {plan.experiment.data.validation:g}: a sweep chooses by validation accuracy, and no "
             "validation data is held out; set a share of the training data apart: --set data.validation=0.1"
         )
     return federation
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """One sweep at a time in a directory, and none in a run's."""
-    if (folder / EXPERIMENT).exists():
-        raise FedfuseError(f"{folder} holds a run: choose another --out for the sweep")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock", timeout=0):
-            yield
-    except Timeout:
-        raise FedfuseError(f"{folder} is in use by another process: wait for it, or choose another --out") from None
-
-
-def _settle(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Write what this sweep is; or, where it is written, refuse to go on as something else."""
-    file = folder / SWEEP
-    if file.exists():
-        before, now = _dotted(tomllib.loads(file.read_text(encoding="utf-8"))), _dotted(facts)
-        keys = [key for key in sorted({*before, *now}) if key not in INDIFFERENT]
-        said = [f"  {k}: {before.get(k, 'not set')} then, {now.get(k, 'not set')} now" for k in keys]
-        differences = [line for k, line in zip(keys, said, strict=True) if before.get(k) != now.get(k)]
-        if differences:
-            listed = "\n".join(differences)
-            raise FedfuseError(
-                f"{folder} holds another sweep\n{listed}\nGive the same settings, or choose another --out"
-            )
-    write_whole(file, tomli_w.dumps(facts).encode())
-
-
-def _dotted(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _dotted(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
 
 
 def _try(plan: Plan, study: Study, folder: Path, display: Display) -> None:
@@ -197,9 +161,10 @@ def _try(plan: Plan, study: Study, folder: Path, display: Display) -> None:
             # The other seeds are other validation data, with which the median of the first is not to be compared.
             observers = [] if accuracies else [Pruning(trial)]
             path = folder / name
-            run = experiment.run(path, resume=(path / EXPERIMENT).exists(), display=display, observers=observers)
-            assert run.final.validation_accuracy is not None
-            accuracies.append(run.final.validation_accuracy)
+            resume = (path / EXPERIMENT).exists()
+            final = run(experiment, path, resume=resume, display=display, observers=observers).final
+            assert final.validation_accuracy is not None
+            accuracies.append(final.validation_accuracy)
     except Pruned:
         optuna_study.tell_pruned(trial)
     except FedfuseError as error:
@@ -215,7 +180,7 @@ def _gathered(plan: Plan, study: Study, folder: Path) -> Sweep:
     return Sweep(
         folder,
         plan.experiment.name,
-        plan.experiment.run_.rounds,
+        plan.experiment.run.rounds,
         plan.seeds,
         plan.space,
         tuple(_outcome(plan, trial, folder) for trial in optuna_study.finished(study)),

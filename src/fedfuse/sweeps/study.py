@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfuse import rng
-from fedfuse.config.experiment import Experiment
+from fedfuse.records.observer import RunInfo
 from fedfuse.records.record import RoundRecord
 from fedfuse.sweeps.results import State
 from fedfuse.sweeps.space import Choice, Parameter, Range, Space
@@ -71,8 +71,8 @@ class Pruning:
         self._known = set(trial.study.trials[trial.number].intermediate_values)
         self._rounds = 0
 
-    def begin(self, experiment: Experiment, path: Path, history: Sequence[RoundRecord]) -> None:
-        self._rounds = experiment.run_.rounds
+    def begin(self, run: RunInfo, history: Sequence[RoundRecord]) -> None:
+        self._rounds = run.rounds
         for record in history:  # a kill may have come between a round and its report
             self.round(record)
 

@@ -1,4 +1,4 @@
-"""What an algorithm is made of, as a tree: each part with its settings, its file and what it does."""
+"""What an algorithm is made of, as a tree: each part with its settings, its file and its summary."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -15,23 +15,60 @@ from rich.tree import Tree
 
 from fedfuse import signature
 from fedfuse.algorithm import Algorithm
+from fedfuse.algorithms import ALGORITHMS
+from fedfuse.algorithms.settings import SettingOf
+from fedfuse.config.named import ConfigError
+from fedfuse.config.parts import PARTS, AlgorithmSection
+from fedfuse.types import FedfuseError
 
 
-def explain(name: str, function: signature.Function, algorithm: Algorithm) -> RenderableType:
-    """The paper's citation and box, the settings with their defaults, and the composition."""
+def explain(name: str) -> RenderableType:
+    """An algorithm or a part by name: what it is, its settings with their defaults, and what it is made of."""
+    parts = [(protocol.__name__.lower(), key, part) for protocol, known in PARTS.items() for key, part in known.items()]
+    named = [_part(f"{kind} {key}", part) for kind, key, part in parts if key == name]
+    if named and name not in ALGORITHMS:
+        return Group(*named)
+    if name not in ALGORITHMS and ":" not in name:
+        known = [*ALGORITHMS, *dict.fromkeys(key for _, key, _ in parts)]
+        hint = signature.did_you_mean(name, known)
+        raise FedfuseError(f"no algorithm or part is called {name!r}{hint} Known: {', '.join(known)}")
+    section = AlgorithmSection(name=name)
+    if problems := section.complete("algorithm"):
+        raise ConfigError(problems)
+    return _algorithm(name, section.function(), section.build())
+
+
+def _part(label: str, part: type[Any]) -> RenderableType:
+    first, _, rest = (inspect.getdoc(part) or "").partition("\n\n")
+    text = _unwrapped(first) + (f"\n\n{_unwrapped(rest)}" if rest else "")
+    return Group(Text(label, style="bold green"), Padding(Text(text), (0, 0, 1, 0)), *_settings(part))
+
+
+def _algorithm(name: str, function: signature.Function, algorithm: Algorithm) -> RenderableType:
     paper = inspect.getdoc(inspect.getmodule(function)) or ""
     citation, _, box = "\n\n".join(map(_unwrapped, paper.split("\n\n"))).partition("\n\n")
-    settings = Text()
-    for parameter in signature.settings_of(function):
-        settings.append(f"  {parameter.name}", style="cyan").append(f" = {_value(parameter.default)}\n")
     return Group(
         Text(name, style="bold green"),
         Text(citation, style="dim"),
         Padding(Text(box), (1, 0)),
-        Text(f"settings ({_place(function)})", style="bold"),
-        settings,
+        *_settings(function),
         composition(algorithm),
     )
+
+
+def _settings(function: signature.Function) -> list[Text]:
+    """The settings with their defaults. Of a setting of a part: whose it is, and that part's value."""
+    lines, hints = Text(), signature.hints_of(function)
+    defaults = {p.name: signature.default_of(function, p) for p in signature.settings_of(function)}
+    for name, default in defaults.items():
+        owners = [mark.part for mark in get_args(hints.get(name))[1:] if isinstance(mark, SettingOf)]
+        lines.append(f"  {name}", style="cyan")
+        if owners:
+            own = getattr(defaults.get(owners[0]), name, None)
+            lines.append(f" = {_value(own)}" if own is not None else "").append(f"  of the {owners[0]}\n", style="dim")
+        else:
+            lines.append(f" = {_value(default)}\n")
+    return [Text(f"settings ({_place(function)})", style="bold"), lines]
 
 
 def _unwrapped(paragraph: str) -> str:
@@ -43,7 +80,7 @@ def composition(algorithm: Algorithm) -> Tree:
     root = Tree(Text(f"{algorithm.name}", style="bold"), guide_style="dim")
     for field in fields(algorithm):
         value = getattr(algorithm, field.name)
-        if field.name == "name" or value == field.default:
+        if field.name in ("name", "made_by") or value == field.default:
             continue
         if _is_part(value):
             _grow(root, field.name, value)
@@ -91,7 +128,10 @@ def _is_part(value: Any) -> bool:
 def _value(value: Any) -> str:
     if value is inspect.Parameter.empty:
         return "(required)"
-    return value.name if isinstance(value, Algorithm) else repr(value)
+    if isinstance(value, Algorithm):
+        return value.name
+    names = {part: name for known in PARTS.values() for name, part in known.items()}
+    return repr(names.get(type(value), value))
 
 
 def _place(thing: Any) -> str:

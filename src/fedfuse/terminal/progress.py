@@ -1,71 +1,17 @@
-"""What a person sees of a run while it goes on: live bars on a terminal, plain lines when piped."""
+"""The progress of a run: live bars on a terminal, plain lines when piped."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from fedfuse.records.record import RoundRecord
-
-
-class Display(Protocol):
-    def run_of_many(self, number: int, total: int) -> None:
-        """The run that begins is one of several."""
-
-    def preparing(self, what: str, fraction: float) -> None: ...
-
-    def begin(self, title: str, rounds: int, history: Sequence[RoundRecord]) -> None: ...
-
-    def round_begins(self, number: int, cohort: Sequence[int]) -> None: ...
-
-    def answered(self, client: int) -> None: ...
-
-    def round_ends(self, record: RoundRecord) -> None: ...
-
-    def warn(self, message: str) -> None: ...
-
-    def end(self, path: Path, history: Sequence[RoundRecord]) -> None: ...
-
-
-class Silent:
-    """Nothing: the display of a run from Python."""
-
-    def run_of_many(self, number: int, total: int) -> None:
-        pass
-
-    def preparing(self, what: str, fraction: float) -> None:
-        pass
-
-    def begin(self, title: str, rounds: int, history: Sequence[RoundRecord]) -> None:
-        pass
-
-    def round_begins(self, number: int, cohort: Sequence[int]) -> None:
-        pass
-
-    def answered(self, client: int) -> None:
-        pass
-
-    def round_ends(self, record: RoundRecord) -> None:
-        pass
-
-    def warn(self, message: str) -> None:
-        pass
-
-    def end(self, path: Path, history: Sequence[RoundRecord]) -> None:
-        pass
-
-
-def problems(record: RoundRecord) -> list[str]:
-    """What went wrong in a round, a line each."""
-    lines = [f"round {record.round}: client {client} {reason}" for client, reason in record.rejected.items()]
-    warnings = [f"round {record.round}: {text}" for text in (record.note, record.facts.get("warning")) if text]
-    return lines + warnings
+from fedfuse.runs.display import Silent
 
 
 class Lines(Silent):
@@ -73,28 +19,28 @@ class Lines(Silent):
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.rounds, self.done, self.left, self.started = 0, 0, 0, perf_counter()
-        self._announced: set[str] = set()
+        self.rounds, self.finished, self.left, self.started = 0, 0, 0, perf_counter()
+        self._shown: set[str] = set()
         self._place = ""
 
     def run_of_many(self, number: int, total: int) -> None:
         self._place = f"run {number}/{total} · " if total > 1 else ""
 
     def preparing(self, what: str, fraction: float) -> None:
-        if what not in self._announced:
-            self._announced.add(what)
+        if what not in self._shown:
+            self._shown.add(what)
             self._line(what)
 
     def begin(self, title: str, rounds: int, history: Sequence[RoundRecord]) -> None:
-        self.rounds, self.done, self.left = rounds, 0, rounds - len(history)
+        self.rounds, self.finished, self.left = rounds, 0, rounds - len(history)
         self.started = perf_counter()
         self._line(f"{self._place}{title} · {rounds} rounds" + (f" · {len(history)} done before" if history else ""))
 
     def round_ends(self, record: RoundRecord) -> None:
-        for problem in problems(record):
+        for problem in record.problems():
             self.warn(problem)
-        self.done, self.left = self.done + 1, self.left - 1
-        remaining = (perf_counter() - self.started) / self.done * self.left
+        self.finished, self.left = self.finished + 1, self.left - 1
+        remaining = (perf_counter() - self.started) / self.finished * self.left
         self._line(
             f"round {record.round:>{len(str(self.rounds))}}/{self.rounds}  accuracy {record.test_accuracy:.4f}  "
             f"loss {record.test_loss:.4f}  clients {len(record.cohort) - len(record.rejected)}/{len(record.cohort)}  "
@@ -161,7 +107,7 @@ class Live(Silent):
         self._bars.advance(self._clients)
 
     def round_ends(self, record: RoundRecord) -> None:
-        for problem in problems(record):
+        for problem in record.problems():
             self.warn(problem)
         self._bars.update(self._rounds, advance=1, accuracy=record.test_accuracy)
 

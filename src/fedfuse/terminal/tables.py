@@ -13,6 +13,7 @@ from rich.text import Text
 from fedfuse import models, signature
 from fedfuse.algorithms import ALGORITHMS
 from fedfuse.config.experiment import Experiment, builtin
+from fedfuse.config.parts import PARTS
 from fedfuse.data.federation import Federation
 from fedfuse.data.partition import SCHEMES
 from fedfuse.data.picture import summary
@@ -43,14 +44,10 @@ def of_run(run: Run) -> RenderableType:
     """The end of a run: its accuracies and where everything lies."""
     table = plain_table("", "model", "final accuracy", "final loss", "best accuracy", "at round")
     for arch, score in run.final.models.items():
-        best = max(run.history, key=lambda r, a=arch: r.models[a]["accuracy"])  # type: ignore[misc]
-        table.add_row(
-            arch,
-            f"{100 * score['accuracy']:.2f} %",
-            f"{score['loss']:.4f}",
-            f"{100 * best.models[arch]['accuracy']:.2f} %",
-            str(best.round),
-        )
+        accuracies = {record.round: record.models[arch].accuracy for record in run.history}
+        best = max(accuracies, key=lambda round: accuracies[round])
+        cells = [f"{100 * score.accuracy:.2f} %", f"{score.loss:.4f}", f"{100 * accuracies[best]:.2f} %", str(best)]
+        table.add_row(arch, *cells)
     return Group(table, _places(run.path))
 
 
@@ -67,22 +64,22 @@ def _places(path: Path) -> Text:
 
 
 def of_comparison(experiment: Experiment, rows: Sequence[Row], target: float | None, folder: Path) -> RenderableType:
-    rounds, seeds = experiment.run_.rounds, len(rows[0].runs)
+    rounds, seeds = experiment.run.rounds, len(rows[0].runs)
     columns = ["algorithm", "best\naccuracy %", "final\naccuracy %", "mean over\nrounds %"]
     if target is not None:
         columns += [f"rounds to\n{100 * target:g} %", f"parameters\nto {100 * target:g} %"]
     table = plain_table(f"{experiment.name}: {rounds} rounds, {seeds} seed{'s' * (seeds > 1)}", *columns, "seconds")
     top = max(sum(row.best) for row in rows)
     names = [row.name for row in rows]
-    said = Text()
+    settings = Text()
     for row in rows:
         label = row.name if names.count(row.name) == 1 else row.algorithm
         if label != row.algorithm:  # its settings would widen the column: they stand below
-            said.append(f"  {row.algorithm}\n", style="dim")
+            settings.append(f"  {row.algorithm}\n", style="dim")
         reach = [] if target is None else [row.rounds_to(target), row.parameters_to(target)]
         cells = [label, spread(row.best), spread(row.final), spread(row.mean_over_rounds), *reach]
         table.add_row(*cells, f"{row.seconds:.1f}", style="bold green" if sum(row.best) == top else None)
-    return Group(table, said, Text(f"  {folder}", style="green").append("  a run directory each\n", style="dim"))
+    return Group(table, settings, Text(f"  {folder}", style="green").append("  a run directory each\n", style="dim"))
 
 
 def _described(title: str, entries: Mapping[str, str]) -> Table:
@@ -96,13 +93,20 @@ def _described(title: str, entries: Mapping[str, str]) -> Table:
 
 def catalogue() -> list[Table]:
     """Everything that has a name."""
-    functions = {"algorithms": ALGORITHMS, "partitions": SCHEMES, "data sources": SOURCES, "pools": POOLS}
+    parts = {f"{protocol.__name__.lower()}s": known for protocol, known in PARTS.items()}
+    functions: dict[str, Mapping[str, signature.Function]] = {
+        "algorithms": ALGORITHMS,
+        **parts,
+        "partitions": SCHEMES,
+        "data sources": SOURCES,
+        "pools": POOLS,
+    }
     described = {title: {n: signature.summary(f) for n, f in known.items()} for title, known in functions.items()}
     described["data sources"] |= PATTERNS
     described["algorithms"]["package.module:function"] = "your own function that gives an Algorithm"
     first_lines = {name: f.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for name, f in builtin().items()}
     zoo = {name: entry.description for name, entry in models.ZOO.items()}
-    order = ["algorithms", "experiments", "models", "partitions", "data sources", "pools"]
+    order = ["algorithms", *parts, "experiments", "models", "partitions", "data sources", "pools"]
     described |= {"experiments": first_lines, "models": zoo}
     return [_described(title, described[title]) for title in order]
 

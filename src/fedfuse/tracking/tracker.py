@@ -1,4 +1,4 @@
-"""From a run to a tracker: what was told before is noted in the run directory, so that no round is told twice."""
+"""From a run to a tracker. The run directory notes what was logged, so that no round is logged twice."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from fedfuse.records.checkpoint import write_whole
+from fedfuse.files import write_whole
+from fedfuse.records.observer import RunInfo
 from fedfuse.records.record import RoundRecord
 from fedfuse.tracking.scalars import Parameters, parameters, scalars
 from fedfuse.types import FedfuseError
-
-if TYPE_CHECKING:
-    from fedfuse.config.experiment import Experiment
 
 TRACKING = "tracking.json"  # tracker -> the run's id there, the last round that it was told of, whether it was closed
 
@@ -33,37 +31,37 @@ class Tracker(Protocol):
     def close(self, finished: bool) -> None: ...
 
 
-class Tracked:
-    """The observer of a run that tells a tracker of each round, once."""
+class TrackerObserver:
+    """Logs each round of a run to a tracker, once."""
 
     def __init__(self, name: str, tracker: Tracker) -> None:
         self._name, self._tracker = name, tracker
         self._opened = False
 
-    def begin(self, experiment: Experiment, path: Path, history: Sequence[RoundRecord]) -> None:
-        self._file, self._rounds = path / TRACKING, experiment.run_.rounds
-        noted = self._notes().get(self._name)
-        if noted is None or (self._tracker.buffers and not noted["closed"]):
-            noted = {"id": None, "round": 0}  # nobody knows what a kill left there: all is told anew, under a new id
-        if len(history) == self._rounds <= noted["round"]:
+    def begin(self, run: RunInfo, history: Sequence[RoundRecord]) -> None:
+        self._file, self._rounds = run.path / TRACKING, run.rounds
+        note = self._notes().get(self._name)
+        if note is None or (self._tracker.buffers and not note["closed"]):
+            note = {"id": None, "round": 0}  # what a kill left there is not known: log everything, under a new id
+        if len(history) == self._rounds <= note["round"]:
             return  # a finished run that is resumed again: not even an empty file is left
         try:
-            self._id = self._tracker.open(path, noted["id"], parameters(path))
+            self._id = self._tracker.open(run.path, note["id"], parameters(run.settings))
         except ModuleNotFoundError as error:
             raise FedfuseError(
                 f'there is no module {error.name!r}: `pip install "fedfuse[{self._name}]"` brings it'
             ) from error
         self._opened = True
-        self._last = noted["round"] if self._id == noted["id"] else 0
-        for record in history:  # what a kill kept from the tracker, or all if it was added only now
+        self._last = note["round"] if self._id == note["id"] else 0
+        for record in history:  # rounds that a kill kept from the tracker, or all if it was added only now
             self.round(record)
 
     def round(self, record: RoundRecord) -> None:
-        if record.round <= self._last:  # told before a resumption, which gives the same bits
+        if record.round <= self._last:  # logged before a resumption, which gives the same bits
             return
         self._tracker.log(record.round, scalars(record))
         self._last = record.round
-        # After the fact, so a kill in between has the round told again: the same point twice, and not a gap.
+        # Noted after it is logged: a kill in between logs the round twice, and leaves no gap.
         self._note(closed=False)
 
     def end(self, history: Sequence[RoundRecord]) -> None:

@@ -7,47 +7,45 @@ No weights travel, only predictions on public data that all can see. In each rou
     predicts this round's public examples, and sends the probabilities.
 The server:
     takes the mean of the clients' probabilities and sharpens it, softmax(mean / T): the new global soft labels
-    (entropy reduction aggregation; "sa", simple aggregation, is the mean itself);
+    (entropy reduction aggregation; `target = "probs"` is simple aggregation, the mean itself);
     trains its own models on them, from where they were.
 
 So the labels of a round are learnt at the start of the client's next one, as in the code released with SCARLET; who is
 not asked does nothing. How ours differs from that code is in `docs/algorithms/ds-fl.md`.
 """
 
-from __future__ import annotations
-
-from typing import Literal
-
-from fedfuse.algorithm import Algorithm
+from fedfuse.algorithm import Algorithm, paper
 from fedfuse.algorithms.ds_fl.client import LearnTrainPredict
 from fedfuse.algorithms.ds_fl.entropy_reduction import EntropyReduced
-from fedfuse.algorithms.ds_fl.server import EnoughRows, LabelsAveraged, Probabilities, PublicRows, SendLabels
-from fedfuse.fusion.distillers import SGD
-from fedfuse.fusion.target import MeanProbs, Target
+from fedfuse.algorithms.ds_fl.server import EnoughRows, ExpectProbabilities, LabelsAveraged, PublicRows, SendLabels
+from fedfuse.algorithms.settings import OfDistiller, OfTarget, with_settings
+from fedfuse.fusion import SGD, Distiller, Target
 
 
+@paper
 def ds_fl(
     *,
-    aggregation: Literal["era", "sa"] = "era",
-    temperature: float = 0.1,
     rows: int = 1000,
-    lr: float = 0.1,
-    epochs: int = 5,
-    batch_size: int = 100,
-    momentum: float = 0.0,
+    target: Target = EntropyReduced(),  # noqa: B008  frozen
+    distiller: Distiller = SGD(lr=0.1, epochs=5, batch_size=100, momentum=0.0),  # noqa: B008
+    reduction: OfTarget[float] = None,
+    lr: OfDistiller[float] = None,
+    epochs: OfDistiller[int] = None,
+    batch_size: OfDistiller[int] = None,
+    momentum: OfDistiller[float] = None,
 ) -> Algorithm:
     """Clients and server exchange soft labels of public data, sharpened at the server; each keeps its own model.
 
-    `rows` public examples are drawn for each round. `lr`, `epochs`, `batch_size` and `momentum` are those with which
-    soft labels are learnt, by clients and server alike.
+    `rows` public examples are drawn for each round. `reduction` is the paper's T. The distiller is that with which
+    clients and server alike learn soft labels.
     """
-    public, learn = PublicRows(rows), SGD(lr, epochs, batch_size, momentum)
-    target: Target = EntropyReduced(temperature) if aggregation == "era" else MeanProbs()
+    public = PublicRows(rows)
+    learn = with_settings(distiller, lr=lr, epochs=epochs, batch_size=batch_size, momentum=momentum)
     return Algorithm(
         "ds-fl",
         local=LearnTrainPredict(public, learn),
-        fuse=LabelsAveraged(public, target, learn),
+        fuse=LabelsAveraged(public, with_settings(target, reduction=reduction), learn),
         brief=SendLabels(),
-        expect=Probabilities(public),
+        expect=ExpectProbabilities(public),
         check=EnoughRows(public, learn),
     )

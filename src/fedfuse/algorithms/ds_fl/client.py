@@ -1,4 +1,4 @@
-"""A client that exchanges soft labels of public data (DS-FL): it learns those of all, and sends its own."""
+"""DS-FL's clients: each learns the global soft labels of public data, trains on its own, and sends its predictions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fedfuse.algorithms.ds_fl.server import GLOBAL, PREDICTED, PublicRows
 from fedfuse.context import Context
 from fedfuse.fusion.distillers import Distiller
 from fedfuse.fusion.labelling import SoftLabels
-from fedfuse.fusion.table import outputs
+from fedfuse.fusion.table import logits_of
 from fedfuse.fusion.target import entropy
-from fedfuse.local.own_model import kept, recalled
+from fedfuse.local.own_model import own_model, own_model_memory
 from fedfuse.local.training import Training
 from fedfuse.types import Groups, Snapshot, Task, Update
 
@@ -26,19 +26,20 @@ class LearnTrainPredict:
     train: Training = field(default_factory=Training)
 
     def __call__(self, task: Task, memory: Groups, ctx: Context) -> Update:
-        start = recalled(task.client, memory, ctx)
+        start = own_model(task.client, memory, ctx)
         if GLOBAL in task.extra:
-            start = self._taught(start, task, ctx)
-        done = self.train(replace(task, model=start), {}, ctx)
-        assert done.model is not None
+            start = self._distil(start, task, ctx)
+        update = self.train(replace(task, model=start), {}, ctx)
+        assert update.model is not None
         pool, rows = self.public(task.round, ctx)
-        logits = outputs(ctx.nets.load(done.model), pool, rows, f"client {task.client}")
-        sent = {PREDICTED: {"probs": torch.softmax(logits, 1)}}
-        return replace(done, model=None, extra=sent, memory=kept(done.model))
+        logits = logits_of(ctx.nets.load(update.model), pool, rows, f"client {task.client}")
+        extra = {PREDICTED: {"probs": torch.softmax(logits, 1)}}
+        return replace(update, model=None, extra=extra, memory=own_model_memory(update.model))
 
-    def _taught(self, model: Snapshot, task: Task, ctx: Context) -> Snapshot:
-        probs, of = task.extra[GLOBAL]["probs"], int(task.extra[GLOBAL]["round"])
-        pool, rows = self.public(of, ctx)
+    def _distil(self, model: Snapshot, task: Task, ctx: Context) -> Snapshot:
+        """The model after it has learned the global soft labels that the task holds."""
+        probs, round_of_labels = task.extra[GLOBAL]["probs"], int(task.extra[GLOBAL]["round"])
+        pool, rows = self.public(round_of_labels, ctx)
         net = ctx.nets.load(model)
         labels = SoftLabels(rows, probs, entropy(probs))
         self.learn(net, pool, labels, None, lambda what: ctx.rng(f"lesson {what}", task.round, task.client))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from fedfuse.fusion.target import Accumulator, MeanProbs, entropy, stacked
-from fedfuse.types import FedfuseError
+from fedfuse import bounds
+from fedfuse.fusion.target import MeanProbs, RunningTarget, TargetValue, on_stack
 
 
 @dataclass(frozen=True)
@@ -26,30 +25,21 @@ class EntropyReduced:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, value in (("reduction", self.reduction), ("temperature", self.temperature)):
-            if not 0 < value < math.inf:
-                raise FedfuseError(f"EntropyReduced({name}={value}): it must be positive")
+        bounds.positive(self, reduction=self.reduction, temperature=self.temperature)
 
-    def start(self, rows: int, classes: int) -> Accumulator:
-        return _Reduced(MeanProbs(temperature=self.temperature).start(rows, classes), self.reduction)
+    def start(self, rows: int, classes: int) -> RunningTarget:
+        return _RunningReduction(MeanProbs(temperature=self.temperature).start(rows, classes), self.reduction)
 
     def __call__(self, logits: Tensor, weights: Tensor | None = None) -> Tensor:
-        return stacked(self, logits, weights)
+        return on_stack(self, logits, weights)
 
 
-class _Reduced:
-    """Mean probabilities, sharpened when they are asked for."""
-
-    dissent = None
-
-    def __init__(self, mean: Accumulator, reduction: float) -> None:
+class _RunningReduction:
+    def __init__(self, mean: RunningTarget, reduction: float) -> None:
         self._mean, self._reduction = mean, reduction
 
     def add(self, logits: Tensor, weight: float = 1.0) -> None:
         self._mean.add(logits, weight)
 
-    def value(self) -> Tensor:
-        return torch.softmax(self._mean.value() / self._reduction, 1)
-
-    def floor(self) -> Tensor:
-        return entropy(self.value())
+    def value(self) -> TargetValue:
+        return TargetValue.of(torch.softmax(self._mean.value().probs / self._reduction, 1))

@@ -1,25 +1,24 @@
-"""A server that is sent outputs and no weights (DS-FL).
+"""DS-FL's server, which is sent probabilities and no weights.
 
-Which public examples a round is about, what travels of them, and how the clients' probabilities become soft labels.
+Which public examples a round uses, what travels of them, and how the clients' probabilities become soft labels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedfuse.algorithm import Facts
 from fedfuse.context import Context
+from fedfuse.facts import EnsembleQuality, Facts, FirstAndLast, Student
 from fedfuse.fusion.diagnostics import Votes
 from fedfuse.fusion.distillers import Distiller
-from fedfuse.fusion.labelling import Lecture, SoftLabels
+from fedfuse.fusion.labelling import Labelling, SoftLabels
 from fedfuse.fusion.target import Target, entropy
 from fedfuse.predict import Pool
-from fedfuse.types import Extras, FedfuseError, Like, ServerState, Snapshot, Task, Update
+from fedfuse.types import Extras, FedfuseError, ServerState, Snapshot, Task, TensorSpec, Update
 
 GLOBAL = "global"  # in the server's memory and in a task: the soft labels, and the round whose examples they are of
 PREDICTED = "predicted"  # in an update
@@ -65,22 +64,22 @@ class SendLabels:
 
 
 @dataclass(frozen=True)
-class Probabilities:
+class ExpectProbabilities:
     """Each client sends a number from 0 to 1 for each of the round's public examples and each class."""
 
     public: PublicRows
 
     def __call__(self, server: ServerState, client: int, ctx: Context) -> Extras:
         _, rows = self.public(ctx.round, ctx)
-        return {PREDICTED: {"probs": Like((len(rows), ctx.nets.classes), low=0.0, high=1.0)}}
+        return {PREDICTED: {"probs": TensorSpec((len(rows), ctx.nets.classes), low=0.0, high=1.0)}}
 
 
 @dataclass(frozen=True)
 class LabelsAveraged:
     """The clients' probabilities become the global soft labels, and every model of the server learns them.
 
-    A client whose rows are no distributions is left out, and the facts say so. Normalising them instead would let
-    anything be heard that is between 0 and 1. Honest probabilities come from a softmax: who sends others is in error.
+    A client whose rows are no distributions is left out, and the facts say so. Normalising them instead would accept
+    anything between 0 and 1; the softmax of an honest client gives distributions.
     """
 
     public: PublicRows
@@ -90,7 +89,7 @@ class LabelsAveraged:
     def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]:
         pool, rows = self.public(ctx.round, ctx)
         self.learn.plan(len(rows))  # what cannot work fails before the first client is asked
-        lecture, votes = Lecture(self.target, pool, rows), Votes(len(rows), ctx.nets.classes)
+        labelling, votes = Labelling(self.target, pool, rows), Votes(len(rows), ctx.nets.classes)
         dropped: dict[str, str] = {}
         for update in updates:
             probs = update.extra[PREDICTED]["probs"]
@@ -98,24 +97,25 @@ class LabelsAveraged:
                 dropped[str(update.client)] = f"a row of its probabilities is {worst:.3g} away from a sum of 1"
                 continue
             logits = probs.clamp(min=torch.finfo(probs.dtype).tiny).log()  # their softmax is the probabilities again
-            lecture.take(logits, f"client {update.client}")
+            labelling.add(logits, f"client {update.client}")
             votes.add(logits)
-        facts: dict[str, Any] = {"teachers": lecture.teachers, **({"dropped": dropped} if dropped else {})}
-        if not lecture.teachers:
-            unchanged = replace(server, round=server.round + 1)
-            return unchanged, {**facts, "warning": "no client sent probabilities: the server keeps labels and models"}
-        labels = lecture.labels()
-        learnt = {arch: self._distil(model, pool, labels, ctx) for arch, model in server.models.items()}
-        public = {"rows": len(rows), "disagreement": votes.disagreement(), "entropy": votes.entropy()}
-        facts |= {
-            "public": {**public, "label_entropy": float(entropy(labels.probs).mean())},
-            "students": {arch: went for arch, (_, went) in learnt.items()},
-        }
+        facts = Facts(teachers=labelling.teachers, dropped=dropped)
+        if not labelling.teachers:
+            warning = "no client sent probabilities: the server keeps labels and models"
+            return replace(server, round=server.round + 1), replace(facts, warning=warning)
+        labels = labelling.value()
+        distilled = {arch: self._distil(model, pool, labels, ctx) for arch, model in server.models.items()}
+        facts = replace(
+            facts,
+            ensemble=EnsembleQuality(disagreement=votes.disagreement(), entropy=votes.entropy()),
+            students={arch: student for arch, (_, student) in distilled.items()},
+            own={"rows": len(rows), "label_entropy": float(entropy(labels.probs).mean())},
+        )
         memory = {GLOBAL: {"probs": labels.probs, "round": torch.tensor(ctx.round)}}
-        return ServerState(server.round + 1, {arch: model for arch, (model, _) in learnt.items()}, memory), facts
+        return ServerState(server.round + 1, {arch: model for arch, (model, _) in distilled.items()}, memory), facts
 
-    def _distil(self, model: Snapshot, pool: Pool, labels: SoftLabels, ctx: Context) -> tuple[Snapshot, dict[str, Any]]:
+    def _distil(self, model: Snapshot, pool: Pool, labels: SoftLabels, ctx: Context) -> tuple[Snapshot, Student]:
         net = ctx.nets.load(model, "student")
-        went = self.learn(net, pool, labels, None, lambda what: ctx.rng(f"distil {what}", ctx.round, model.arch))
-        loss = {"first": float(went.losses[0]), "last": float(went.losses[-1])}
-        return Snapshot.of(model.arch, net), {"steps": went.steps, "loss": loss}
+        end = self.learn(net, pool, labels, None, lambda what: ctx.rng(f"distil {what}", ctx.round, model.arch))
+        losses = FirstAndLast(float(end.losses[0]), float(end.losses[-1]))
+        return Snapshot.of(model.arch, net), Student(end.steps, losses, end.reason)

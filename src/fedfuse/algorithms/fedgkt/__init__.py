@@ -18,12 +18,13 @@ server's net a model that can be evaluated and saved, `client|server` (`models/s
 
 from __future__ import annotations
 
-from fedfuse.algorithm import Algorithm
-from fedfuse.algorithms.fedgkt.client import Described, Taught, TaughtLoss, TrainAndDescribe
-from fedfuse.algorithms.fedgkt.server import SendLogits, TrainedOnFeatures, behind_the_first, one_shape_of_features
+from fedfuse.algorithm import Algorithm, paper
+from fedfuse.algorithms.fedgkt.client import ExpectFeatures, TrainAndSendFeatures, TransferLoss, TransferTerm
+from fedfuse.algorithms.fedgkt.server import SendLogits, SplitModel, TrainedOnFeatures, one_shape_of_features
 from fedfuse.local import Training
 
 
+@paper
 def fedgkt(
     *,
     temperature: float = 3.0,
@@ -39,15 +40,13 @@ def fedgkt(
     `alpha` weighs the distillation term on both sides. `lr`, `epochs`, `batch_size` and `weight_decay` are the server's
     Adam; the clients' are those of `[local]`.
     """
-    loss = TaughtLoss(temperature, alpha)
+    loss = TransferLoss(temperature, alpha)
     return Algorithm(
         "fedgkt",
-        local=TrainAndDescribe(Training((Taught(loss),))),
+        local=TrainAndSendFeatures(Training((TransferTerm(loss),))),
         fuse=TrainedOnFeatures(loss, lr, epochs, batch_size, weight_decay, probe),
         brief=SendLogits(),
-        expect=Described(),
-        large_server=True,
-        small_models=False,
-        server_arch=behind_the_first,
+        expect=ExpectFeatures(),
+        models=SplitModel(),
         check=one_shape_of_features,
     )

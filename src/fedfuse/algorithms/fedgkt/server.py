@@ -1,29 +1,37 @@
-"""A server whose net trains on the features that clients send (FedGKT), and answers each client with its logits."""
+"""FedGKT's server: its net trains on the features that clients send, and answers each client with its logits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import torch
 from torch import nn
 
-from fedfuse import rng
-from fedfuse.algorithm import Facts
-from fedfuse.algorithms.fedgkt.client import SERVER, TaughtLoss, shape_of_features
-from fedfuse.algorithms.fedgkt.features import Heard
+from fedfuse import bounds, rng
+from fedfuse.algorithm import Roles, named_server
+from fedfuse.algorithms.fedgkt.client import SERVER, TransferLoss, shape_of_features
+from fedfuse.algorithms.fedgkt.features import Received
 from fedfuse.context import Context
-from fedfuse.fusion.diagnostics import accuracy
-from fedfuse.fusion.table import NotFiniteError, outputs
+from fedfuse.evaluate import accuracy
+from fedfuse.facts import Facts, FirstAndLast, Spread, Student
+from fedfuse.fusion.table import NotFiniteError, logits_of
 from fedfuse.local.training import cuts
 from fedfuse.models.split import Split, joined, parts
 from fedfuse.optimizers import Adam
 from fedfuse.types import FedfuseError, ServerState, Snapshot, Task, Update
 
 
-def behind_the_first(clients: Sequence[str], server: str) -> str:
-    """The server's net continues the first stage of the client architecture that is named first."""
-    return joined(clients[0], server)
+@dataclass(frozen=True)
+class SplitModel:
+    """The server's net continues the first stage of the client architecture that is named first: `client|server`.
+
+    The server holds no model of the clients' architectures.
+    """
+
+    def __call__(self, clients: Mapping[str, float], server: str | None) -> Roles:
+        return Roles(clients, joined(next(iter(clients)), named_server(server)), small_models=False)
 
 
 def one_shape_of_features(ctx: Context) -> None:
@@ -31,19 +39,21 @@ def one_shape_of_features(ctx: Context) -> None:
     assert ctx.server is not None
     shapes = {arch: shape_of_features(arch, ctx) for arch in dict.fromkeys(ctx.archs)}
     if len(set(shapes.values())) > 1:
-        said = ", ".join(f"{arch} {shape}" for arch, shape in shapes.items())
-        raise FedfuseError(f"fedgkt: one server net takes the features of all clients, but their shapes differ: {said}")
+        listed = ", ".join(f"{arch} {shape}" for arch, shape in shapes.items())
+        raise FedfuseError(
+            f"fedgkt: one server net takes the features of all clients, but their shapes differ: {listed}"
+        )
     if (first := _both(ctx.server)[0]) not in shapes:
         raise FedfuseError(f"fedgkt: no client has {first}, with whose features the server's model is to begin")
 
 
 @dataclass(frozen=True)
 class SendLogits:
-    """Each client is sent what the server said of its examples when it took part last, and no model."""
+    """Each client is sent the server's logits of its examples, from its last round, and no model."""
 
     def __call__(self, server: ServerState, client: int, ctx: Context) -> Task:
-        said = server.memory.get(_logits_of(client))
-        return Task(client, ctx.round, None, {} if said is None else {SERVER: said})
+        logits = server.memory.get(_memory_of(client))
+        return Task(client, ctx.round, None, {} if logits is None else {SERVER: logits})
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,7 @@ class TrainedOnFeatures:
     probe: how many test examples (the first ones; 0 for none) measure what the facts record.
     """
 
-    loss: TaughtLoss
+    loss: TransferLoss
     lr: float
     epochs: int
     batch_size: int
@@ -61,42 +71,40 @@ class TrainedOnFeatures:
     probe: int
 
     def __post_init__(self) -> None:
-        if not (self.lr > 0 and self.epochs > 0 and self.batch_size > 0 and self.weight_decay >= 0):
-            raise FedfuseError("fedgkt: lr, epochs and batch_size must be positive, weight_decay not negative")
+        bounds.positive("fedgkt", lr=self.lr, epochs=self.epochs, batch_size=self.batch_size)
+        bounds.not_negative("fedgkt", weight_decay=self.weight_decay, probe=self.probe)
 
     def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]:
         assert ctx.server is not None
-        heard = Heard(_both(ctx.server)[0])
+        received = Received(_both(ctx.server)[0])
         for update in updates:
-            heard.take(update, ctx.archs[update.client])
+            received.add(update, ctx.archs[update.client])
         unchanged = replace(server, round=server.round + 1)
-        if not heard.rows:
-            return unchanged, {"warning": "no client sent features: the server keeps its model"}
+        if not received.rows:
+            return unchanged, Facts(warning="no client sent features: the server keeps its model")
         net = _split(ctx.nets.load(server.models[ctx.server], "student"))
         try:
-            losses = self._train(net.server, heard, ctx)
-            said = {
-                _logits_of(client): {"logits": outputs(net.server, heard.features, rows, f"for client {client} it")}
-                for client, rows in heard.rows.items()
+            losses = self._train(net.server, received, ctx)
+            logits = {
+                _memory_of(client): {
+                    "logits": logits_of(net.server, received.features, rows, f"for client {client} it")
+                }
+                for client, rows in received.rows.items()
             }
         except NotFiniteError as problem:
-            return unchanged, {"warning": f"{problem}; the server keeps its model of before this round"}
-        if heard.extractor.weight:
-            net.extractor.load_state_dict(heard.extractor.value())
+            return unchanged, Facts(warning=f"{problem}; the server keeps its model of before this round")
+        if received.extractor.weight:
+            net.extractor.load_state_dict(received.extractor.value())
         models = {ctx.server: Snapshot.of(ctx.server, net)}
-        facts = {
-            "clients": len(heard.rows),
-            "examples": len(heard.features),
-            "steps": len(losses),
-            "loss": {"first": losses[0], "last": losses[-1]},
-            **self._measured(net, heard, ctx),
-        }
-        return ServerState(server.round + 1, models, {**server.memory, **said}), facts
+        student = Student(len(losses), FirstAndLast(losses[0], losses[-1]))
+        counts = {"clients": len(received.rows), "examples": len(received.features)}
+        state = ServerState(server.round + 1, models, {**server.memory, **logits})
+        return state, Facts(students={ctx.server: student}, own={**counts, **self._accuracies(net, received, ctx)})
 
-    def _train(self, net: nn.Module, heard: Heard, ctx: Context) -> list[float]:
+    def _train(self, net: nn.Module, received: Received, ctx: Context) -> list[float]:
         """The loss of each step. Batches go by client and row, so that it does not matter who answered first."""
         adam = Adam(net.parameters(), self.lr, weight_decay=self.weight_decay, amsgrad=True, fused=True)
-        order, logits, labels = heard.ordered()
+        order, logits, labels = received.ordered()
         shuffle, losses = ctx.rng("server shuffle", ctx.round), []
         with torch.enable_grad(), rng.ambient(ctx.rng("server layers", ctx.round)):
             net.train()
@@ -104,35 +112,35 @@ class TrainedOnFeatures:
                 drawn = torch.randperm(len(order), generator=shuffle)
                 for start, stop in cuts(len(order), self.batch_size):
                     index = drawn[start:stop]
-                    loss = self.loss(net(heard.features.batch(order[index])), labels[index], logits[index])
+                    loss = self.loss(net(received.features.batch(order[index])), labels[index], logits[index])
                     adam.zero_grad()
                     loss.backward()  # type: ignore[no-untyped-call]
                     adam.step()
                     losses.append(loss.detach())
-        taken = torch.stack(losses)
-        if not bool(torch.isfinite(taken).all()):
+        every_loss = torch.stack(losses)
+        if not bool(torch.isfinite(every_loss).all()):
             raise NotFiniteError("the loss of the server's net is not finite")
-        return taken.tolist()
+        return every_loss.tolist()
 
-    def _measured(self, net: Split, heard: Heard, ctx: Context) -> dict[str, dict[str, float] | float]:
-        """The accuracy of the server's net on the features of the mean extractor, and on those of each client's own."""
+    def _accuracies(self, net: Split, received: Received, ctx: Context) -> dict[str, Any]:
+        """Of the server's net on the features of the mean extractor, and on those of each client's own."""
         test, rows = ctx.data.test, torch.arange(min(self.probe, len(ctx.data.test)))
         if not len(rows):
             return {}
         y, server = test.y[rows], _both(str(ctx.server))[1]
         own = []
-        for client, tensors in heard.extractors.items():
+        for client, tensors in received.extractors.items():
             with_own = _split(ctx.nets.scratch(joined(ctx.archs[client], server), "teacher"))
             with_own.extractor.load_state_dict(tensors)
             with_own.server.load_state_dict(net.server.state_dict())
-            own.append(accuracy(outputs(with_own, test, rows, f"the server on client {client}"), y))
+            own.append(accuracy(logits_of(with_own, test, rows, f"the server on client {client}"), y))
         return {
-            "mean_extractor": accuracy(outputs(net, test, rows, "the server"), y),
-            "own_extractors": {"mean": sum(own) / len(own), "worst": min(own), "best": max(own)},
+            "mean_extractor": accuracy(logits_of(net, test, rows, "the server"), y),
+            "own_extractors": asdict(Spread.of(own)),
         }
 
 
-def _logits_of(client: int) -> str:
+def _memory_of(client: int) -> str:
     return f"logits/{client}"
 
 

@@ -4,7 +4,7 @@ arXiv:2002.06440.
 The order of the neurons in a layer means nothing, so the clients' neurons are matched before they are averaged, layer
 by layer from the bottom. One layer is one round here, and after the last the next cycle begins:
     the clients train this layer and those above on their own data; the layers below are the server's and stay fixed;
-    the server matches the neurons of this layer by BBP-MAP (`fusion/matching.py`): a global neuron is the mean of those
+    the server matches the neurons of this layer by BBP-MAP (`matching.py`): a global neuron is the mean of those
     that are matched to it, and a neuron that is like none becomes a new one, so layers may grow;
     the output layer is not permuted: it is averaged, class by class weighted by the clients' examples of the class;
     for the next layer each client goes on with its own weights, their inputs put in the order of the matched layer.
@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedfuse.algorithm import Algorithm
+from fedfuse.algorithm import Algorithm, paper
 from fedfuse.algorithms.fedma.client import Stage, TrainAbove
 from fedfuse.algorithms.fedma.matching import Matching
-from fedfuse.algorithms.fedma.server import Matched, OwnNeurons, TheseLayers, matchable
+from fedfuse.algorithms.fedma.server import ExpectLayers, Matched, OwnNeurons, matchable
 
 
+@paper
 def fedma(
     *,
     layers: Literal["one by one", "all"] = "one by one",
@@ -41,6 +42,6 @@ def fedma(
         local=TrainAbove(stage),
         fuse=Matched(stage, Matching(sigma, sigma0, gamma, sweeps, growth, estimate)),
         brief=OwnNeurons(stage),
-        expect=TheseLayers(stage),
+        expect=ExpectLayers(stage),
         check=matchable,
     )

@@ -1,10 +1,10 @@
-"""A client whose neurons are matched with those of others (FedMA): it trains one layer and all above it."""
+"""FedMA's clients: each trains one layer and all above it; those below are the server's and stay fixed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -44,15 +44,15 @@ class TrainAbove:
             place = task.extra["place"]["below"]
             start[weight] = whole(spread(by_unit(start[weight], len(place)), place, len(start[bias])))
         model = Snapshot(renamed(ctx.archs[task.client], widths(start), ctx), start)
-        with fixed(ctx.nets.scratch(model.arch), [name for layer in layers(start)[:stage] for name in layer]):
-            done = self.train(Task(task.client, task.round, model), {}, ctx)
-        assert done.model is not None
-        mine, labels = above(done.model.params, stage), ctx.data.train.y[ctx.data.parts[task.client]]
+        with frozen(ctx.nets.scratch(model.arch), [name for layer in layers(start)[:stage] for name in layer]):
+            update = self.train(Task(task.client, task.round, model), {}, ctx)
+        assert update.model is not None
+        layers_above, labels = above(update.model.params, stage), ctx.data.train.y[ctx.data.parts[task.client]]
         share = torch.bincount(labels, minlength=ctx.data.train.classes) / len(labels)
-        kept: Groups = {"own": mine, "when": {"round": torch.tensor(task.round)}} if len(mine) > 2 else {}
-        return Update(
-            task.client, done.num_examples, None, {"model": mine, "classes": {"share": share}}, done.metrics, kept
-        )
+        extra: Groups = {"model": layers_above, "classes": {"share": share}}
+        round = {"round": torch.tensor(task.round)}
+        next_memory: Groups = {"own": layers_above, "when": round} if len(layers_above) > 2 else {}
+        return replace(update, model=None, extra=extra, memory=next_memory)
 
 
 def renamed(arch: str, hidden: Sequence[int], ctx: Context) -> str:
@@ -62,7 +62,7 @@ def renamed(arch: str, hidden: Sequence[int], ctx: Context) -> str:
 
 
 @contextmanager
-def fixed(net: nn.Module, names: Sequence[str]) -> Iterator[None]:
+def frozen(net: nn.Module, names: Sequence[str]) -> Iterator[None]:
     """These parameters are not trained."""
     params = [net.get_parameter(name) for name in names]
     for p in params:

@@ -15,6 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedfuse import bounds
 from fedfuse.models.chain import by_unit, spread
 from fedfuse.types import FedfuseError, Tensors
 
@@ -36,13 +37,10 @@ class Matching:
     estimate: Literal["mean", "posterior"] = "mean"
 
     def __post_init__(self) -> None:
-        for name, value in (("sigma", self.sigma), ("sigma0", self.sigma0), ("gamma", self.gamma)):
-            if not value > 0:
-                raise FedfuseError(f"{name} = {value}: it must be positive")
-        if self.growth < 1:
-            raise FedfuseError(f"growth = {self.growth}: at least 1, with which no layer grows")
-        if self.sweeps < 0:
-            raise FedfuseError(f"sweeps = {self.sweeps}: 0 or more")
+        bounds.positive("fedma", sigma=self.sigma, sigma0=self.sigma0, gamma=self.gamma)
+        bounds.not_negative("fedma", sweeps=self.sweeps)
+        if not self.growth >= 1:
+            raise FedfuseError(f"fedma(growth={self.growth}): at least 1, with which no layer grows")
 
     def scores(self, rows: Tensor, sums: Tensor, counts: Tensor, clients: int, room: int) -> Tensor:
         """Twice the log posterior of every placement, up to a constant: (L, G + room).
@@ -74,8 +72,8 @@ class Matching:
             for j, rows in enumerate(map(Tensor.double, clients)):
                 if sweep:  # without client j: neurons that were its alone go
                     sums, counts = _added(sums, counts, places[j], -rows, -1)
-                    kept = counts > 0
-                    sums, counts, number = sums[kept], counts[kept], kept.cumsum(0) - 1
+                    shared = counts > 0
+                    sums, counts, number = sums[shared], counts[shared], shared.cumsum(0) - 1
                     places = [number[place] for place in places]
                 room = min(len(rows), most - len(counts))
                 scores = self.scores(rows, sums, counts, len(clients), room)

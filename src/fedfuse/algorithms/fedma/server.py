@@ -1,4 +1,4 @@
-"""A server that averages matched neurons (FedMA): whose neurons each client is sent, and what their answers become."""
+"""FedMA's server: which neurons each client is sent, and how the answers are matched and averaged."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedfuse.algorithm import Facts
 from fedfuse.algorithms.fedma.client import Stage, renamed
 from fedfuse.algorithms.fedma.matching import Matching, by_class, neurons
 from fedfuse.context import Context
+from fedfuse.facts import Facts
 from fedfuse.models.catalogue import with_widths
 from fedfuse.models.chain import above, by_unit, layers, whole, widths
 from fedfuse.models.shared_head import split
-from fedfuse.types import Extras, FedfuseError, Like, ServerState, Snapshot, Task, Tensors, Update
+from fedfuse.types import Extras, FedfuseError, ServerState, Snapshot, Task, Tensors, TensorSpec, Update
 
 NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
 
@@ -61,15 +61,15 @@ class OwnNeurons:
 
 
 @dataclass(frozen=True)
-class TheseLayers:
+class ExpectLayers:
     """A client answers with the layers that it trained, and its share of each class."""
 
     stage: Stage
 
     def __call__(self, server: ServerState, client: int, ctx: Context) -> Extras:
         part = OwnNeurons(self.stage).part(server, client, ctx)
-        share = Like((ctx.data.train.classes,), torch.float32, low=0, high=1)
-        return {"model": Like.each(above(part, self.stage(part, ctx))), "classes": {"share": share}}
+        share = TensorSpec((ctx.data.train.classes,), torch.float32, low=0, high=1)
+        return {"model": TensorSpec.each(above(part, self.stage(part, ctx))), "classes": {"share": share}}
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ class Matched:
     def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]:
         answers = sorted(updates, key=lambda update: update.client)
         if not answers:
-            return ServerState(server.round + 1, server.models, server.memory), {}
+            return ServerState(server.round + 1, server.models, server.memory), Facts()
         ((arch, model),) = server.models.items()
         params = {name: tensor.clone() for name, tensor in model.params.items()}
         stage, hidden = self.stage(params, ctx), len(widths(params))
-        found: dict[int, dict[str, Tensor]] = {
+        all_places: dict[int, dict[str, Tensor]] = {
             client: {n: place for n, place in places(server, client).items() if int(n) < stage}
             for client in range(len(ctx.archs))
         }
@@ -97,7 +97,7 @@ class Matched:
             if number < hidden:
                 matched, fused = self.matching(rows)
                 for answer, place in zip(answers, matched, strict=True):
-                    found[answer.client][str(number)] = place
+                    all_places[answer.client][str(number)] = place
                 below = matched
             else:
                 shares = [a.extra["classes"]["share"] for a in answers]
@@ -105,8 +105,8 @@ class Matched:
             params[weight] = fused[:, :-1].reshape(len(fused), -1, *params[weight].shape[2:])
             params[bias] = fused[:, -1].clone()
         name = renamed(arch, widths(params), ctx)
-        memory = {f"places/{client}": at for client, at in found.items() if at}
-        facts = {"layer": stage + 1, "widths": widths(params)}
+        memory = {f"places/{client}": at for client, at in all_places.items() if at}
+        facts = Facts(own={"layer": stage + 1, "widths": widths(params)})
         return ServerState(server.round + 1, {arch: Snapshot(name, params)}, memory), facts
 
 

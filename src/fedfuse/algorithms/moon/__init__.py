@@ -10,13 +10,32 @@ gradient. mu = 0 is FedAvg. The paper tunes mu for each data set; ours is the re
 (`docs/algorithms/moon.md`).
 """
 
-from typing import Literal
-
-from fedfuse.algorithm import Algorithm
+from fedfuse.algorithm import Algorithm, paper
+from fedfuse.algorithms.moon.client import ModelContrast, PastModel
+from fedfuse.algorithms.settings import OfAggregate, with_settings
 from fedfuse.context import Context
-from fedfuse.fusion import Averaged, WeightedMean
-from fedfuse.local import ModelContrast, PastModel, Training, trunk_and_head
+from fedfuse.fusion.aggregate import Aggregate, Averaged, BufferPolicy, WeightedMean, Weights
+from fedfuse.local import Training
+from fedfuse.models.classifier import trunk_and_head
 from fedfuse.types import FedfuseError
+
+
+@paper
+def moon(
+    *,
+    mu: float = 1.0,
+    temperature: float = 0.5,
+    aggregate: Aggregate = WeightedMean(),  # noqa: B008  frozen
+    weights: OfAggregate[Weights] = None,
+    buffers: OfAggregate[BufferPolicy] = None,
+) -> Algorithm:
+    """FedAvg with a contrast that draws clients' features to the global model's, away from their own last ones."""
+    return Algorithm(
+        "moon",
+        local=Training((ModelContrast(mu, temperature),), reports=(PastModel(),)),
+        fuse=Averaged(with_settings(aggregate, weights=weights, buffers=buffers)),
+        check=nets_have_features,
+    )
 
 
 def nets_have_features(ctx: Context) -> None:
@@ -26,19 +45,3 @@ def nets_have_features(ctx: Context) -> None:
             trunk_and_head(ctx.nets.scratch(arch))
         except FedfuseError as error:
             raise FedfuseError(f"moon cannot train {arch}: {error}") from error
-
-
-def moon(
-    *,
-    mu: float = 1.0,
-    temperature: float = 0.5,
-    weights: Literal["examples", "uniform"] = "examples",
-    buffers: Literal["mean", "keep", "recalibrate"] = "mean",
-) -> Algorithm:
-    """FedAvg with a contrast that draws clients' features to the global model's, away from their own last ones."""
-    return Algorithm(
-        "moon",
-        local=Training((ModelContrast(mu, temperature),), reports=(PastModel(),)),
-        fuse=Averaged(WeightedMean(weights, buffers)),
-        check=nets_have_features,
-    )

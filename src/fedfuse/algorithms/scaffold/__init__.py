@@ -11,25 +11,26 @@ So clients with unlike data follow the gradient of all, and more local work does
 client. With several architectures each has its own c, and N counts its clients (`docs/algorithms/scaffold.md`).
 """
 
-from typing import Literal
-
-from fedfuse.algorithm import Algorithm
-from fedfuse.algorithms.scaffold.server import Controlled, control_of
+from fedfuse.algorithm import Algorithm, paper
+from fedfuse.algorithms.scaffold.client import ControlChange, ControlVariate
+from fedfuse.algorithms.scaffold.server import Controlled, expect_control_change, send_control
 from fedfuse.context import Context
-from fedfuse.fusion import Averaged, WeightedMean
-from fedfuse.local import CONTROL, ControlChange, ControlVariate, CrossEntropy, Training
-from fedfuse.types import Extras, FedfuseError, Like, ServerState, Task
+from fedfuse.fusion.aggregate import Averaged, BufferPolicy, WeightedMean, Weights
+from fedfuse.local import CrossEntropy, Training
+from fedfuse.types import FedfuseError
 
 
-def send_control(server: ServerState, client: int, ctx: Context) -> Task:
-    """Each client is sent the server's model and control variate of its own architecture."""
-    arch = ctx.archs[client]
-    return Task(client, ctx.round, server.models[arch], {CONTROL: control_of(server, arch)})
-
-
-def a_control_change(server: ServerState, client: int, ctx: Context) -> Extras:
-    """Beside its model a client sends the change of its control variate, which has the shapes of the parameters."""
-    return {CONTROL: Like.each(server.models[ctx.archs[client]].params)}
+@paper
+def scaffold(*, global_lr: float = 1.0, weights: Weights = "uniform", buffers: BufferPolicy = "mean") -> Algorithm:
+    """FedAvg whose clients correct their gradients by how theirs differ from everyone's."""
+    return Algorithm(
+        "scaffold",
+        local=Training((CrossEntropy(), ControlVariate()), reports=(ControlChange(),)),
+        fuse=Averaged(Controlled(WeightedMean(weights, buffers), weights, global_lr)),
+        brief=send_control,
+        expect=expect_control_change,
+        check=steps_are_gradients,
+    )
 
 
 def steps_are_gradients(ctx: Context) -> None:
@@ -39,20 +40,3 @@ def steps_are_gradients(ctx: Context) -> None:
             f"scaffold reads a client's mean gradient off its steps, and those of {ctx.local.optimizer} are not sums of"
             ' gradients: set local.optimizer = "sgd" (with momentum, if you like)'
         )
-
-
-def scaffold(
-    *,
-    global_lr: float = 1.0,
-    weights: Literal["examples", "uniform"] = "uniform",
-    buffers: Literal["mean", "keep", "recalibrate"] = "mean",
-) -> Algorithm:
-    """FedAvg whose clients correct their gradients by how theirs differ from everyone's."""
-    return Algorithm(
-        "scaffold",
-        local=Training((CrossEntropy(), ControlVariate()), reports=(ControlChange(),)),
-        fuse=Averaged(Controlled(WeightedMean(weights, buffers), weights, global_lr)),
-        brief=send_control,
-        expect=a_control_change,
-        check=steps_are_gradients,
-    )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
-from fedfuse import tree
+from fedfuse import bounds, tree
+from fedfuse.algorithms.scaffold.client import CONTROL
 from fedfuse.context import Context
-from fedfuse.fusion.aggregate import Aggregate, Models, WeightedMean
-from fedfuse.local.terms import CONTROL
-from fedfuse.types import FedfuseError, Groups, ServerState, Snapshot, Tensors, Update
+from fedfuse.fusion.aggregate import Aggregate, Aggregated, RunningAggregate, WeightedMean, Weights
+from fedfuse.types import Extras, ServerState, Snapshot, Task, Tensors, TensorSpec, Update
 
 
 def control_of(server: ServerState, arch: str) -> Tensors:
@@ -18,9 +16,20 @@ def control_of(server: ServerState, arch: str) -> Tensors:
     return server.memory.get(f"{CONTROL}/{arch}") or tree.zeros_like(server.models[arch].params)
 
 
+def send_control(server: ServerState, client: int, ctx: Context) -> Task:
+    """Each client is sent the server's model and control variate of its own architecture."""
+    arch = ctx.archs[client]
+    return Task(client, ctx.round, server.models[arch], {CONTROL: control_of(server, arch)})
+
+
+def expect_control_change(server: ServerState, client: int, ctx: Context) -> Extras:
+    """Beside its model a client sends the change of its control variate, which has the shapes of the parameters."""
+    return {CONTROL: TensorSpec.each(server.models[ctx.archs[client]].params)}
+
+
 @dataclass(frozen=True)
 class Controlled:
-    """x := x + global_lr (mean - x) and c := c + sum of p_i dc_i, in one pass over the stream.
+    """x := x + global_lr (mean - x) and c := c + sum of p_i dc_i.
 
     p_i is 1/N or, with weights = "examples", n_i/n, over all clients of the architecture, also those that were not
     asked: so c stays the mean of all c_i, weighted as the objective is. For weights = "uniform" the sum is the
@@ -28,33 +37,43 @@ class Controlled:
     """
 
     mean: Aggregate = field(default_factory=lambda: WeightedMean("uniform"))
-    weights: Literal["examples", "uniform"] = "uniform"
+    weights: Weights = "uniform"
     global_lr: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.global_lr > 0:
-            raise FedfuseError(f"Controlled(global_lr={self.global_lr}): global_lr must be positive; 1 is the mean")
+        bounds.positive(self, "1 is the mean", global_lr=self.global_lr)
 
-    def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[Models, Groups]:
-        changes: dict[str, tree.RunningMean] = {}
-        means, memory = self.mean(server, self._noted(updates, changes, ctx), ctx)
-        kept = dict(memory)
-        for arch, change in changes.items():
+    def start(self, server: ServerState, ctx: Context) -> RunningAggregate:
+        return _RunningControlled(self, self.mean.start(server, ctx), server, ctx)
+
+
+class _RunningControlled:
+    def __init__(self, settings: Controlled, mean: RunningAggregate, server: ServerState, ctx: Context) -> None:
+        self._settings, self._mean, self._server, self._archs = settings, mean, server, ctx.archs
+        self._sizes = [len(part) if settings.weights == "examples" else 1 for part in ctx.data.parts]
+        self._totals = dict.fromkeys(ctx.archs, 0)
+        for arch, size in zip(ctx.archs, self._sizes, strict=True):
+            self._totals[arch] += size
+        self._changes: dict[str, tree.RunningMean] = {}  # by architecture
+
+    def add(self, update: Update) -> None:
+        arch = self._archs[update.client]
+        share = self._sizes[update.client] / self._totals[arch]
+        self._changes.setdefault(arch, tree.RunningMean()).add(update.extra[CONTROL], share)
+        self._mean.add(update)
+
+    def value(self) -> Aggregated:
+        means, memory = self._mean.value()
+        controls = {
             # A running mean of weight W is the sum of its trees, each by its weight, divided by W.
-            kept[f"{CONTROL}/{arch}"] = tree.add_scaled(control_of(server, arch), change.weight, change.value())
-        return {arch: self._moved(server.models[arch], mean) for arch, mean in means.items()}, kept
-
-    def _noted(self, updates: Iterable[Update], changes: dict[str, tree.RunningMean], ctx: Context) -> Iterator[Update]:
-        sizes = [len(part) if self.weights == "examples" else 1 for part in ctx.data.parts]
-        totals = {arch: sum(n for n, a in zip(sizes, ctx.archs, strict=True) if a == arch) for arch in set(ctx.archs)}
-        for update in updates:
-            arch = ctx.archs[update.client]
-            share = sizes[update.client] / totals[arch]
-            changes.setdefault(arch, tree.RunningMean()).add(update.extra[CONTROL], share)
-            yield update
+            f"{CONTROL}/{arch}": tree.add_scaled(control_of(self._server, arch), change.weight, change.value())
+            for arch, change in self._changes.items()
+        }
+        models = {arch: self._moved(self._server.models[arch], mean) for arch, mean in means.items()}
+        return Aggregated(models, {**memory, **controls})
 
     def _moved(self, before: Snapshot, mean: Snapshot) -> Snapshot:
-        if self.global_lr == 1:
+        if self._settings.global_lr == 1:
             return mean  # to the bit
         drift = tree.subtract(mean.params, before.params)
-        return replace(mean, params=tree.add_scaled(before.params, self.global_lr, drift))
+        return replace(mean, params=tree.add_scaled(before.params, self._settings.global_lr, drift))

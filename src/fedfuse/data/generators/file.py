@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 
 from fedfuse.data.generators.net import Generator
-from fedfuse.records.checkpoint import write_whole
+from fedfuse.files import write_whole
 from fedfuse.types import FedfuseError
 
 HEADER, KIND = "fedfuse", "generator"

@@ -10,7 +10,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedfuse.records.checkpoint import write_whole
+from fedfuse.files import write_whole
 from fedfuse.types import FedfuseError
 
 SAMPLES = 100

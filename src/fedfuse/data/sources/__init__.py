@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from fedfuse import signature
 from fedfuse.data.sources import made, named
 from fedfuse.data.sources.hub import hub, places
-from fedfuse.data.sources.location import Progress, Shelf
+from fedfuse.data.sources.location import Location, Progress
+from fedfuse.data.sources.memory import names_arrays, read_arrays
 from fedfuse.data.sources.own import as_source
 from fedfuse.data.sources.source import Source
 from fedfuse.types import FedfuseError
@@ -33,18 +34,24 @@ PATTERNS: Mapping[str, str] = {  # the other forms that a name can take
 }
 
 
-def source_function(name: str, shelf: Shelf | None = None) -> Callable[..., Any]:
+def source_function(name: str, location: Location | None = None) -> Callable[..., Any]:
     """What makes the data called `name`: its keyword arguments are the data's settings."""
     if name in SOURCES:
         return SOURCES[name]
+    if names_arrays(name):
+        return arrays_given
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", name):
         return signature.imported(name, "data source")
-    if "/" in name or any(place.exists() for place in places(shelf or Shelf.at(), name)):
+    if "/" in name or any(place.exists() for place in places(location or Location.at(), name)):
         return hub
     raise FedfuseError(
         f"no data source is called {name!r}{signature.did_you_mean(name, SOURCES) or '.'} Known: {', '.join(SOURCES)}; "
         f"or {'; or '.join(PATTERNS)}"
     )
+
+
+def arrays_given() -> None:
+    """Arrays that were given in Python."""
 
 
 def load(
@@ -59,17 +66,19 @@ def load(
     `data_dir` (else FEDFUSE_DATA) is a folder in the hub's layout, looked in before anything is downloaded.
     `arguments` are those of the source's function.
     """
-    return from_shelf(Shelf.at(data_dir, progress), name, arguments or {})
+    return load_from(Location.at(data_dir, progress), name, arguments or {})
 
 
-def from_shelf(shelf: Shelf, name: str, arguments: Mapping[str, object]) -> Source:
-    """As `load`, from a shelf."""
-    function = source_function(name, shelf)
+def load_from(location: Location, name: str, arguments: Mapping[str, object]) -> Source:
+    """As `load`, from a location."""
+    function = source_function(name, location)
     settings = _checked(function, name, arguments)
+    if function is arrays_given:
+        return read_arrays(location, name)
     if function is hub:
-        return hub(shelf, name, **settings)
+        return hub(location, name, **settings)
     if name in SOURCES:
-        return SOURCES[name](shelf, **settings)
+        return SOURCES[name](location, **settings)
     return as_source(name, function(**settings))
 
 

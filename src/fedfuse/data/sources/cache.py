@@ -1,4 +1,4 @@
-"""Decoded once, mapped ever after: sources kept as arrays under the cache folder."""
+"""The cache: a source is decoded once, and mapped into memory from then on."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from pathlib import Path
 from typing import Any
 
 from fedfuse.data import arrays
-from fedfuse.data.sources.location import Shelf
+from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Source
 
 
-def remembered(shelf: Shelf, name: str, key: Mapping[str, Any], build: Callable[[], Source]) -> Source:
-    """The source kept for `key`, or `build()`'s, kept from now on. An entry that is damaged is built again."""
+def cached(location: Location, name: str, key: Mapping[str, Any], build: Callable[[], Source]) -> Source:
+    """The source in the cache under `key`; where there is none, or it is damaged, `build()` makes it."""
     digest = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:16]
-    folder = shelf.cache / f"{name}-{digest}"
+    folder = location.cache / f"{name}-{digest}"
     if folder.exists():
         try:
-            return _open(folder)
+            return open_source(folder)
         except arrays.DamagedError:
             arrays.remove(folder)
     source = build()
     try:
-        _write(folder, source)
+        write_source(folder, source)
     except OSError as error:
-        warnings.warn(f"{name} is not kept for the next time: {folder} cannot be written ({error})", stacklevel=2)
+        warnings.warn(f"{name} is not cached: {folder} cannot be written ({error})", stacklevel=2)
         return source
-    return _open(folder)
+    return open_source(folder)
 
 
 def stamp(root: Path, files: Iterable[Path]) -> list[tuple[str, int, int]]:
-    """What changes when the files do: each one's name, size and time of change."""
-    facts = ((file, file.stat()) for file in sorted(files))
-    return [(str(file.relative_to(root)), stat.st_size, stat.st_mtime_ns) for file, stat in facts]
+    """Each file's name, size and time of change: what a cache entry depends on."""
+    stats = ((file, file.stat()) for file in sorted(files))
+    return [(str(file.relative_to(root)), stat.st_size, stat.st_mtime_ns) for file, stat in stats]
 
 
-def _write(folder: Path, source: Source) -> None:
+def write_source(folder: Path, source: Source) -> None:
     arrays.write(
         folder,
         arrays.pack("train", source.train) | arrays.pack("test", source.test),
@@ -46,7 +46,7 @@ def _write(folder: Path, source: Source) -> None:
     )
 
 
-def _open(folder: Path) -> Source:
+def open_source(folder: Path) -> Source:
     stored, facts = arrays.read(folder)
     try:
         labels = tuple(facts["labels"])

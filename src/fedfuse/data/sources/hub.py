@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedfuse.data.sources import tables
-from fedfuse.data.sources.cache import remembered, stamp
-from fedfuse.data.sources.location import Shelf
+from fedfuse.data.sources.cache import cached, stamp
+from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Source
 from fedfuse.data.sources.tables import Reading
 from fedfuse.types import FedfuseError
@@ -24,7 +24,7 @@ class UnreachableError(FedfuseError):
 
 
 def hub(
-    shelf: Shelf,
+    location: Location,
     id_or_path: str,
     *,
     image: str | None = None,
@@ -45,17 +45,17 @@ def hub(
     revision: name a newer revision to see newer data.
     """
     how = Reading(image, label, config, size, columns, train, test, holdout, revision)
-    for place in places(shelf, id_or_path):
+    for place in places(location, id_or_path):
         if place.exists():
-            return from_disk(shelf, id_or_path, place, how)
+            return from_disk(location, id_or_path, place, how)
     if looks_like_path(id_or_path):
         raise FedfuseError(f"there is no {id_or_path}: give a parquet file, a folder of parquet files or of images")
     try:
-        return from_hub(shelf, id_or_path, how)
+        return from_hub(location, id_or_path, how)
     except UnreachableError as error:
         raise FedfuseError(
             f"{id_or_path} was not found.\nLooked in:\n"
-            + "".join(f"  - {place}: no such folder\n" for place in places(shelf, id_or_path))
+            + "".join(f"  - {place}: no such folder\n" for place in places(location, id_or_path))
             + f"  - the Hugging Face hub, {id_or_path}: {error}\nTo get it, do one of:\n"
             f"  1. with a network: hf download {id_or_path} --repo-type dataset --local-dir FOLDER, then name FOLDER\n"
             "  2. unset HF_HUB_OFFLINE, check the id and the network, and run again\n"
@@ -63,9 +63,9 @@ def hub(
         ) from error
 
 
-def places(shelf: Shelf, name: str) -> list[Path]:
+def places(location: Location, name: str) -> list[Path]:
     """Where on disk `name` may be: as it is, then under the data folder with and without its owner."""
-    under = [] if shelf.data_dir is None else [shelf.data_dir / name, shelf.data_dir / name.rsplit("/", 1)[-1]]
+    under = [] if location.data_dir is None else [location.data_dir / name, location.data_dir / name.rsplit("/", 1)[-1]]
     return list(dict.fromkeys([Path(name).expanduser(), *under]))
 
 
@@ -74,7 +74,7 @@ def looks_like_path(name: str) -> bool:
     return name.startswith(("/", "./", "../", "~")) or name.endswith(".parquet") or name.count("/") != 1
 
 
-def from_disk(shelf: Shelf, name: str, place: Path, how: Reading) -> Source:
+def from_disk(location: Location, name: str, place: Path, how: Reading) -> Source:
     """The source in a parquet file or folder, or an image folder, decoded at most once."""
     files = parquet_files(place, how.config)
     seen = [f for found in files.values() for f in found] or [f for f in place.rglob("*") if f.is_file()]
@@ -82,19 +82,19 @@ def from_disk(shelf: Shelf, name: str, place: Path, how: Reading) -> Source:
     key = {"how": vars(how), "files": stamp(root, seen), "root": str(root.resolve())}
 
     def build() -> Source:
-        splits = _read_parquet(files) if files else _image_folder(shelf, place)
-        return tables.read(name, splits, how, shelf.progress)
+        splits = _read_parquet(files) if files else _image_folder(location, place)
+        return tables.read(name, splits, how, location.progress)
 
-    return remembered(shelf, _slug(name), key, build)
+    return cached(location, _slug(name), key, build)
 
 
-def from_hub(shelf: Shelf, name: str, how: Reading) -> Source:
+def from_hub(location: Location, name: str, how: Reading) -> Source:
     """The source with this hub id, decoded at most once: after that the hub is not asked again."""
 
     def build() -> Source:
-        return tables.read(name, _download(name, how), how, shelf.progress)
+        return tables.read(name, _download(name, how), how, location.progress)
 
-    return remembered(shelf, _slug(name), {"how": vars(how), "hub": name}, build)
+    return cached(location, _slug(name), {"how": vars(how), "hub": name}, build)
 
 
 def parquet_files(place: Path, config: str | None) -> dict[str, list[Path]]:
@@ -136,13 +136,15 @@ def _read_parquet(files: Mapping[str, list[Path]]) -> tables.Splits:
     }
 
 
-def _image_folder(shelf: Shelf, place: Path) -> tables.Splits:
+def _image_folder(location: Location, place: Path) -> tables.Splits:
     datasets = library()
     if not place.is_dir():
         raise FedfuseError(f"{place} is neither a parquet file nor a folder")
     with _quiet(datasets):
         try:
-            loaded = datasets.load_dataset("imagefolder", data_dir=str(place), cache_dir=str(shelf.cache / "folders"))
+            loaded = datasets.load_dataset(
+                "imagefolder", data_dir=str(place), cache_dir=str(location.cache / "folders")
+            )
         except (ValueError, FileNotFoundError, datasets.exceptions.DatasetsError) as error:
             raise FedfuseError(f"{place} holds no parquet files, and no images in class folders: {error}") from error
     return dict(loaded)

@@ -20,7 +20,7 @@ def _cache() -> Path:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class Location:
     """`data_dir` is a folder in the Hugging Face hub's layout; without one, FEDFUSE_DATA names it."""
 
     data_dir: Path | None = field(default_factory=_data_dir)
@@ -28,6 +28,6 @@ class Shelf:
     progress: Progress | None = None
 
     @staticmethod
-    def at(data_dir: Path | None = None, progress: Progress | None = None) -> Shelf:
-        """The shelf at `data_dir`, or where the environment says when that is None."""
-        return Shelf(data_dir=data_dir or _data_dir(), progress=progress)
+    def at(data_dir: Path | None = None, progress: Progress | None = None) -> Location:
+        """The location at `data_dir`, or where the environment says when that is None."""
+        return Location(data_dir=data_dir or _data_dir(), progress=progress)

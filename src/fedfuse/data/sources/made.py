@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedfuse import rng
-from fedfuse.data.sources.location import Shelf
+from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Rows, Source
 from fedfuse.data.sources.tables import held_out
 from fedfuse.types import FedfuseError
@@ -18,7 +18,7 @@ from fedfuse.types import FedfuseError
 CHUNK = 4096
 
 
-def digits(shelf: Shelf) -> Source:
+def digits(location: Location) -> Source:
     """Handwritten digits that scikit-learn brings along: 1,437 + 360 grey images of 8x8, 10 classes."""
     from sklearn.datasets import load_digits
 
@@ -29,7 +29,9 @@ def digits(shelf: Shelf) -> Source:
     return held_out((x, y, {}), tuple("0123456789"), math.ceil(0.2 * len(y)))
 
 
-def swiss_roll(shelf: Shelf, *, examples: int = 3000, classes: int = 3, noise: float = 0.5, seed: int = 0) -> Source:
+def swiss_roll(
+    location: Location, *, examples: int = 3000, classes: int = 3, noise: float = 0.5, seed: int = 0
+) -> Source:
     """A plane toy problem: rolled-up arms, one per class, wound about each other (after FedBE's Figure 1).
 
     The figure shows three classes on a swiss roll in the plane; the paper gives neither its noise nor its size.
@@ -55,7 +57,7 @@ def _rolls(total: int, classes: int, noise: float, key: int) -> Rows:
 
 
 def synthetic(
-    shelf: Shelf,
+    location: Location,
     *,
     examples: int = 5000,
     classes: int = 10,

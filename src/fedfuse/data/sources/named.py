@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedfuse.data.sources import hub, idx
-from fedfuse.data.sources.cache import remembered, stamp
-from fedfuse.data.sources.location import Shelf
+from fedfuse.data.sources.cache import cached, stamp
+from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Source
 from fedfuse.data.sources.tables import Reading
 from fedfuse.types import FedfuseError
@@ -29,65 +29,65 @@ class Named:
     debian: str | None = None  # the package, whose files are under DEBIAN / name
 
 
-def mnist(shelf: Shelf) -> Source:
+def mnist(location: Location) -> Source:
     """Handwritten digits: 60,000 + 10,000 grey images of 28x28, 10 classes."""
-    return _find(shelf, Named("mnist", ("mnist",), "ylecun/mnist", Reading("image", "label"), DIGITS))
+    return _find(location, Named("mnist", ("mnist",), "ylecun/mnist", Reading("image", "label"), DIGITS))
 
 
-def fashion_mnist(shelf: Shelf) -> Source:
+def fashion_mnist(location: Location) -> Source:
     """Articles of clothing: 60,000 + 10,000 grey images of 28x28, 10 classes; also from Debian."""
     folders = ("fashion-mnist", "fashion_mnist")
     how = Reading("image", "label")
     package = "dataset-fashion-mnist"
-    return _find(shelf, Named("fashion-mnist", folders, "zalando-datasets/fashion_mnist", how, FASHION, package))
+    return _find(location, Named("fashion-mnist", folders, "zalando-datasets/fashion_mnist", how, FASHION, package))
 
 
-def cifar10(shelf: Shelf, *, size: int | None = None) -> Source:
+def cifar10(location: Location, *, size: int | None = None) -> Source:
     """Small photographs: 50,000 + 10,000 colour images of 32x32, or resized, 10 classes."""
-    return _find(shelf, Named("cifar10", ("cifar10",), "uoft-cs/cifar10", Reading("img", "label", size=size)))
+    return _find(location, Named("cifar10", ("cifar10",), "uoft-cs/cifar10", Reading("img", "label", size=size)))
 
 
-def cifar100(shelf: Shelf, *, coarse: bool = False) -> Source:
+def cifar100(location: Location, *, coarse: bool = False) -> Source:
     """Small photographs: 50,000 + 10,000 colour images of 32x32, 100 classes, or their 20 groups (coarse)."""
     how = Reading("img", "coarse_label" if coarse else "fine_label")
-    return _find(shelf, Named("cifar100", ("cifar100",), "uoft-cs/cifar100", how))
+    return _find(location, Named("cifar100", ("cifar100",), "uoft-cs/cifar100", how))
 
 
-def tiny_imagenet(shelf: Shelf, *, size: int = 32, holdout: float = 0.1) -> Source:
+def tiny_imagenet(location: Location, *, size: int = 32, holdout: float = 0.1) -> Source:
     """Photographs of 200 things at 32x32; where there is no test split, a stratified tenth is held out."""
     folders = ("tiny_imagenet_32", "tiny-imagenet", "tiny_imagenet")
     how = Reading("image", "label", size=size, holdout=holdout)
-    return _find(shelf, Named("tiny-imagenet", folders, "zh-plus/tiny-imagenet", how))
+    return _find(location, Named("tiny-imagenet", folders, "zh-plus/tiny-imagenet", how))
 
 
-def _find(shelf: Shelf, data: Named) -> Source:
+def _find(location: Location, data: Named) -> Source:
     looked = []
-    for place in _places(shelf, data):
+    for place in _places(location, data):
         if idx.files(place):
-            return _from_idx(shelf, data, place)
+            return _from_idx(location, data, place)
         if place.is_dir() and hub.parquet_files(place, data.how.config):
-            return hub.from_disk(shelf, data.name, place, data.how)
+            return hub.from_disk(location, data.name, place, data.how)
         looked.append(f"{place}: {'no parquet or idx files there' if place.exists() else 'no such folder'}")
-    if shelf.data_dir is None:
+    if location.data_dir is None:
         looked.insert(0, "a data folder: none given, and FEDFUSE_DATA is not set")
     try:
-        return hub.from_hub(shelf, data.hub_id, data.how)
+        return hub.from_hub(location, data.hub_id, data.how)
     except hub.UnreachableError as error:
         looked.append(f"the Hugging Face hub, {data.hub_id}: {error}")
         raise FedfuseError(_not_found(data, looked)) from error
 
 
-def _places(shelf: Shelf, data: Named) -> list[Path]:
-    under = [] if shelf.data_dir is None else [shelf.data_dir / folder for folder in data.folders]
+def _places(location: Location, data: Named) -> list[Path]:
+    under = [] if location.data_dir is None else [location.data_dir / folder for folder in data.folders]
     return under + ([DEBIAN / data.name] if data.debian else [])
 
 
-def _from_idx(shelf: Shelf, data: Named, place: Path) -> Source:
+def _from_idx(location: Location, data: Named, place: Path) -> Source:
     def build() -> Source:
         (x, y), (x_test, y_test) = idx.splits(place)
         return Source.of((x, y, {}), (x_test, y_test, {}), data.labels)
 
-    return remembered(shelf, data.name, {"idx": str(place), "files": stamp(place, idx.files(place))}, build)
+    return cached(location, data.name, {"idx": str(place), "files": stamp(place, idx.files(place))}, build)
 
 
 def _not_found(data: Named, looked: list[str]) -> str:

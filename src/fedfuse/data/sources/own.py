@@ -1,4 +1,4 @@
-"""A user's own data: what a function in a module of theirs returned."""
+"""A user's own data: arrays, or what a function of theirs returned."""
 
 from __future__ import annotations
 
@@ -30,8 +30,14 @@ def as_source(reference: str, made: Any) -> Source:
     return Source.of(train, test, tuple(str(c) for c in range(classes)))
 
 
+def inputs(x: object) -> Tensor:
+    """Inputs as they are stored: images (N, C, H, W) uint8, anything else float32."""
+    values = torch.as_tensor(np.asarray(x))
+    return _images(values) if values.dtype == torch.uint8 else values.float()
+
+
 def _rows(reference: str, x: object, y: object) -> Rows:
-    values, labels = torch.as_tensor(np.asarray(x)), torch.as_tensor(np.asarray(y))
+    values, labels = inputs(x), torch.as_tensor(np.asarray(y))
     if labels.dim() != 1 or len(values) != len(labels) or labels.is_floating_point():
         raise FedfuseError(
             f"{reference}: y is {tuple(labels.shape)} {labels.dtype} and x {tuple(values.shape)}, "
@@ -39,7 +45,7 @@ def _rows(reference: str, x: object, y: object) -> Rows:
         )
     if len(labels) and int(labels.min()) < 0:
         raise FedfuseError(f"{reference}: y has the label {int(labels.min())}: number the classes from 0")
-    return (_images(values) if values.dtype == torch.uint8 else values.float()), labels.long(), {}
+    return values, labels.long(), {}
 
 
 def _images(x: Tensor) -> Tensor:

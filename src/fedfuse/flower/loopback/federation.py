@@ -15,7 +15,7 @@ import tomli_w
 
 from fedfuse.flower.loopback.credentials import HOST, Credentials
 from fedfuse.flower.loopback.processes import Processes, environment, free_ports
-from fedfuse.terminal.progress import Display
+from fedfuse.runs.display import Display
 
 START = 120.0  # seconds that each of Flower's programs has to start
 CONNECTION = "loopback"

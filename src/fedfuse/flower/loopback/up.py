@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from time import sleep
 
-from filelock import FileLock, Timeout
-
 from fedfuse.config.experiment import Experiment
+from fedfuse.files import locked
 from fedfuse.flower.app import write_app
 from fedfuse.flower.loopback.federation import CONNECTION, LINK, Loopback, loopback
 from fedfuse.flower.server import Deployment
 from fedfuse.records import events, record
 from fedfuse.records.directory import EVENTS, EXPERIMENT, ROUNDS
 from fedfuse.records.record import RoundRecord
-from fedfuse.terminal.progress import Display
+from fedfuse.runs.display import Display
+from fedfuse.runs.setup import check
 from fedfuse.types import FedfuseError
 
 FOLDER = "flower"  # in the run directory: credentials, app, logs, node memories
@@ -28,10 +26,13 @@ def up(experiment: Experiment, path: Path, deployment: Deployment, display: Disp
     """Bring a federation up, with a node for each client, run the experiment in `path`, and take it down."""
     if (path / EXPERIMENT).exists() and not deployment.resume:
         raise FedfuseError(f"{path} holds a run already: go on with --resume, or choose another --out")
-    experiment.check()
+    check(experiment)
     folder = (path / FOLDER).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone_in(folder), loopback(folder, experiment.partition.clients, display) as federation:
+    with (
+        locked(folder, "has a federation up already"),
+        loopback(folder, experiment.partition.clients, display) as federation,
+    ):
         return submit(experiment, path, federation, deployment, display)
 
 
@@ -52,14 +53,14 @@ def _followed(experiment: Experiment, path: Path, federation: Loopback, display:
     """Show each round as it is recorded, until the run ends. A node that dies is told of, and costs its answers."""
     processes = federation.processes
     history = record.read(path / ROUNDS)
-    display.begin(f"{experiment.name} · {experiment.algorithm.name}", experiment.run_.rounds, history)
+    display.begin(f"{experiment.name} · {experiment.algorithm.name}", experiment.run.rounds, history)
     nodes = {f"node-{number}" for number in range(federation.nodes)}
     ended = False
     while not ended:
         ended = processes.ended(RUN) is not None
-        for done in _new(path, history):
-            history.append(done)
-            display.round_ends(done)
+        for outcome in _new(path, history):
+            history.append(outcome)
+            display.round_ends(outcome)
         processes.must_run(LINK)
         for name in [name for name in nodes if processes.ended(name) is not None]:
             nodes.remove(name)
@@ -73,19 +74,4 @@ def _followed(experiment: Experiment, path: Path, federation: Loopback, display:
 
 def _new(path: Path, history: list[RoundRecord]) -> list[RoundRecord]:
     last = history[-1].round if history else 0
-    return [done for done in record.read(path / ROUNDS) if done.round > last]
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    lock = FileLock(folder / ".lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise FedfuseError(
-            f"{folder.parent} has a federation up already: wait for it, or choose another --out"
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
+    return [outcome for outcome in record.read(path / ROUNDS) if outcome.round > last]

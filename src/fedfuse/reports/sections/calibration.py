@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedfuse.evaluate import BINS
-from fedfuse.reports import facts
+from fedfuse.facts import ConfidenceBins
+from fedfuse.reports import measures
 from fedfuse.reports.elements import Block, Choice, Section
 from fedfuse.reports.figure import Bar, Bars, Curves, Figure, Series
-from fedfuse.reports.variants import Line
+from fedfuse.reports.measures import Who
+from fedfuse.reports.variants import Variant
 
-Counts = Mapping[str, Sequence[float]]
-FEW = 5  # answers that tell nothing of a share
-WHO = {"clients": 7, "average": 1, "ensemble": 2, "student": 0}  # and the colour of each
+FEW = 5  # answers that say nothing of a share
+COLOURS: Mapping[str, int] = {"clients": 7, "average": 1, "ensemble": 2, "student": 0}
 
 
-def section(lines: Sequence[Line]) -> Section | None:
-    options = {line.name: _of(line) for line in lines}
+def section(variants: Sequence[Variant]) -> Section | None:
+    options = {variant.name: _of(variant) for variant in variants}
     known = {name: figures for name, figures in options.items() if figures}
     if not known:
         return None
@@ -24,61 +25,46 @@ def section(lines: Sequence[Line]) -> Section | None:
     return Section("calibration", "Confidence", blocks)
 
 
-def _of(line: Line) -> list[Figure]:
-    seen = {who: counts for who in WHO if (counts := _last(line, who)) is not None}
-    if not seen and (model := _model(line)) is not None:
-        seen = {"model": model}
-    if not seen:
+def _of(variant: Variant) -> list[Figure]:
+    who: tuple[Who, ...] = ("clients", "average", "ensemble", "student")
+    bins: dict[str, ConfidenceBins] = {name: total for name in who if (total := _last(variant, name)) is not None}
+    if not bins and (model := _model(variant)) is not None:
+        return [_reliability(variant, {"model": model}), _histogram(variant, "model", model)]
+    if not bins:
         return []
-    return [
-        _reliability(line, seen),
-        *(_histogram(line, w, c) for w, c in seen.items() if w != "average"),
-    ]
+    histograms = [_histogram(variant, name, total) for name, total in bins.items() if name != "average"]
+    return [_reliability(variant, bins), *histograms]
 
 
-def _last(line: Line, who: str) -> Counts | None:
+def _last(variant: Variant, who: Who) -> ConfidenceBins | None:
     """Of the last round of each seed, added up."""
-    each = [facts.confidence(run.history[-1], who) for run in line.runs]
-    known = [c for c in each if c is not None]
-    return facts.summed(known) if known else None
+    each = [measures.confidence(run.history[-1], who) for run in variant.runs]
+    return measures.total([bins for bins in each if bins is not None])
 
 
-def _model(line: Line) -> Counts | None:
+def _model(variant: Variant) -> ConfidenceBins | None:
     """Of the reported models on all test data, where the algorithm itself records nothing."""
-    each = []
-    for run in line.runs:
-        models = run.evaluation.get("models", {})
-        each += [models[a]["confidence"] for a in run.federation.get("reported", ()) if a in models]
-    return facts.summed(each) if each else None
+    each = [details.confidence for run in variant.runs for details in run.reported_details()]
+    return measures.total(each)
 
 
-def _total(counts: Counts) -> list[float]:
-    return [r + w for r, w in zip(counts["right"], counts["wrong"], strict=True)]
-
-
-def error(counts: Counts) -> float:
-    """The expected calibration error: the mean gap between confidence and accuracy, over answers."""
-    gaps = [abs(r - t) for r, t in zip(counts["right"], counts["total"], strict=True)]
-    return sum(gaps) / max(1.0, sum(_total(counts)))
-
-
-def _reliability(line: Line, seen: Mapping[str, Counts]) -> Figure:
+def _reliability(variant: Variant, bins: Mapping[str, ConfidenceBins]) -> Figure:
     series = []
-    for who, counts in seen.items():
-        total = _total(counts)
-        full = [i for i, n in enumerate(total) if n >= FEW]
+    for who, of in bins.items():
+        full = [i for i, n in enumerate(of.count) if n >= FEW]
         series.append(
             Series(
-                f"{who} (error {100 * error(counts):.1f} %)",
-                [100 * counts["total"][i] / total[i] for i in full],
-                [100 * counts["right"][i] / total[i] for i in full],
-                WHO.get(who, 0),
+                f"{who} (error {100 * of.calibration_error:.1f} %)",
+                [100 * of.total[i] / of.count[i] for i in full],
+                [100 * of.right[i] / of.count[i] for i in full],
+                COLOURS.get(who, 0),
             )
         )
     return Curves(
-        f"reliability{line.suffix}",
-        f"Reliability: {line.name}",
-        "Last round. On the dotted line, answers are right as often as they are sure; below it they are too sure. "
+        f"reliability{variant.suffix}",
+        f"Reliability: {variant.name}",
+        "Last round. On the dotted line, answers are right as often as their confidence says; below it they are too "
+        "confident. "
         f"The error is the expected calibration error over {BINS} bins; bins of under {FEW} answers are left out.",
         "mean confidence / %",
         "right answers / %",
@@ -88,20 +74,16 @@ def _reliability(line: Line, seen: Mapping[str, Counts]) -> Figure:
     )
 
 
-def _histogram(line: Line, who: str, counts: Counts) -> Figure:
-    n = max(1.0, sum(_total(counts)))
-    bins = [f"{100 * i / BINS:.0f}" for i in range(BINS)]
+def _histogram(variant: Variant, who: str, bins: ConfidenceBins) -> Figure:
+    n = max(1, sum(bins.count))
+    edges = [f"{100 * i / BINS:.0f}" for i in range(BINS)]
     return Bars(
-        f"confidence-{who}{line.suffix}",
-        f"Confidence of the {who}: {line.name}",
-        f"Last round: {int(n):,} answers by their confidence, right ones and wrong ones. "
-        "Bins bear the name of their lower edge.",
+        f"confidence-{who}{variant.suffix}",
+        f"Confidence of the {who}: {variant.name}",
+        f"Last round: {n:,} answers by their confidence, right ones and wrong ones. A bin is named by its lower edge.",
         "confidence / %",
         "answers / %",
-        bins,
-        [
-            Bar("right", [100 * v / n for v in counts["right"]], 0),
-            Bar("wrong", [100 * v / n for v in counts["wrong"]], 1),
-        ],
+        edges,
+        [Bar("right", [100 * v / n for v in bins.right], 0), Bar("wrong", [100 * v / n for v in bins.wrong], 1)],
         stacked=True,
     )

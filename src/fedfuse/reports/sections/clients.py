@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from fedfuse.records.directory import FederationFacts
+from fedfuse.records.stored import StoredRun
+from fedfuse.reports import measures
 from fedfuse.reports.elements import Block, Choice, Section, Table
-from fedfuse.reports.facts import at
 from fedfuse.reports.figure import Cell, Dots, Figure
-from fedfuse.reports.read import RunOnDisk
-from fedfuse.reports.variants import Line
+from fedfuse.reports.variants import Variant
 
 COLUMNS = (
     "client",
@@ -25,60 +26,61 @@ COLUMNS = (
 )
 
 
-def section(lines: Sequence[Line]) -> Section | None:
-    known = [line for line in lines if line.runs[0].federation]
+def section(variants: Sequence[Variant]) -> Section | None:
+    known = [(variant, facts) for variant in variants if (facts := variant.runs[0].federation) is not None]
     if not known:
         return None
-    blocks: list[Block] = [_partition(known[0].runs[0])]
-    tables = {line.name: [table(line.runs[0], line)] for line in known}
+    blocks: list[Block] = [_partition(known[0][0].runs[0], known[0][1])]
+    tables = {variant.name: [table(variant.runs[0], facts, variant)] for variant, facts in known}
     blocks += [*next(iter(tables.values()))] if len(tables) == 1 else [Choice("clients", tables)]
     return Section("clients", "Clients", blocks)
 
 
-def _partition(run: RunOnDisk) -> Figure:
-    scheme = {k: v for k, v in run.experiment["partition"].items() if k != "tries"}
-    said = ", ".join(f"{k} = {v}" for k, v in scheme.items())
-    most = max((max(row) for row in run.federation["counts"]), default=0)
+def _partition(run: StoredRun, facts: FederationFacts) -> Figure:
+    scheme = {k: v for k, v in run.experiment.partition.model_dump().items() if k != "tries"}
+    settings = ", ".join(f"{k} = {v}" for k, v in scheme.items())
+    most = max((max(row) for row in facts.counts), default=0)
     return Dots(
         "partition",
         "Who has what",
-        f"Seed {run.seed}; {said}. The area of a dot is the number of training examples, at most {most:,}.",
+        f"Seed {run.seed}; {settings}. The area of a dot is the number of training examples, at most {most:,}.",
         "client",
         "class",
         run.labels,
-        run.federation["counts"],
+        facts.counts,
     )
 
 
-def table(run: RunOnDisk, line: Line) -> Table:
+def table(run: StoredRun, facts: FederationFacts, variant: Variant) -> Table:
     """A row per client of one run."""
-    counts, archs = run.federation["counts"], run.federation["architectures"]
     rows = [
-        _row(client, sum(count), sum(n > 0 for n in count), archs[client], run) for client, count in enumerate(counts)
+        _row(client, sum(count), sum(n > 0 for n in count), facts.architectures[client], run)
+        for client, count in enumerate(facts.counts)
     ]
-    seed = f"seed {run.seed}" if len(line.runs) > 1 else "this run"
-    key = f"clients{line.suffix}"
+    seed = f"seed {run.seed}" if len(variant.runs) > 1 else "this run"
+    key = f"clients{variant.suffix}"
     caption = (
         f"Of {seed}. Distance: how far the client's model moved from the server's in a round, Euclidean, in the mean. "
         "Agreement: how often it answers as the ensemble does."
     )
-    told = [i for i in range(len(COLUMNS)) if any(row[i] is not None for row in rows)]  # a column with nothing goes
-    columns, rows = [COLUMNS[i] for i in told], [[row[i] for i in told] for row in rows]
-    return Table(key, f"Clients: {line.name}", columns, rows, ("architecture", "why refused, last"), caption)
+    filled = [i for i in range(len(COLUMNS)) if any(row[i] is not None for row in rows)]  # empty columns are left out
+    columns, rows = [COLUMNS[i] for i in filled], [[row[i] for i in filled] for row in rows]
+    return Table(key, f"Clients: {variant.name}", columns, rows, ("architecture", "why refused, last"), caption)
 
 
-def _row(client: int, examples: int, classes: int, arch: str, run: RunOnDisk) -> list[Cell]:
+def _row(client: int, examples: int, classes: int, arch: str, run: StoredRun) -> list[Cell]:
     name = str(client)
-    refused = [done.rejected[name] for done in run.history if name in done.rejected]
-    distances = [done.clients[name]["distance"] for done in run.history if "distance" in done.clients.get(name, {})]
-    agreements = [a for done in run.history if (a := at(done.facts, "agreement", name)) is not None]
+    refused = [record.rejected[name] for record in run.history if name in record.rejected]
+    accepted = [record.clients[name] for record in run.history if name in record.clients]
+    distances = [each.distance for each in accepted if each.distance is not None]
+    agreements = [share for record in run.history if (share := measures.agreement(record, client)) is not None]
     return [
         client,
         arch,
         examples,
         classes,
-        sum(client in done.cohort for done in run.history),
-        sum(name in done.clients for done in run.history),
+        sum(client in record.cohort for record in run.history),
+        len(accepted),
         len(refused),
         round(statistics.fmean(distances), 3) if distances else None,
         round(100 * statistics.fmean(agreements), 1) if agreements else None,

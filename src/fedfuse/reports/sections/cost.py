@@ -10,22 +10,22 @@ from rich.filesize import decimal
 
 from fedfuse.reports.elements import Section, Table
 from fedfuse.reports.figure import Bar, Bars, Cell, Curves, Figure, Series
-from fedfuse.reports.variants import Line
+from fedfuse.reports.variants import Variant
 
 MB = 1e6
 STAGES = {"local": "clients' work", "fuse": "fusion", "evaluate": "evaluation", "checkpoint": "checkpoint"}
 
 
-def section(lines: Sequence[Line]) -> Section:
-    return Section("cost", "Cost", [_accuracy_by_bytes(lines), _seconds(lines), _table(lines)])
+def section(variants: Sequence[Variant]) -> Section:
+    return Section("cost", "Cost", [_accuracy_by_bytes(variants), _seconds(variants), _table(variants)])
 
 
-def _accuracy_by_bytes(lines: Sequence[Line]) -> Figure:
+def _accuracy_by_bytes(variants: Sequence[Variant]) -> Figure:
     series = []
-    for line in lines:
-        band = line.over_rounds(lambda r: r.test_accuracy)
-        sent = list(accumulate(line.over_rounds(lambda r: (r.bytes_up + r.bytes_down) / MB).mean))
-        series.append(Series(line.name, sent, [100 * v for v in band.mean], line.colour))
+    for variant in variants:
+        band = variant.over_rounds(lambda r: r.test_accuracy)
+        sent = list(accumulate(variant.over_rounds(lambda r: (r.bytes_up + r.bytes_down) / MB).mean))
+        series.append(Series(variant.name, sent, [100 * v for v in band.mean], variant.colour))
     return Curves(
         "accuracy-by-bytes",
         "Accuracy by what was sent",
@@ -37,39 +37,43 @@ def _accuracy_by_bytes(lines: Sequence[Line]) -> Figure:
     )
 
 
-def _seconds(lines: Sequence[Line]) -> Figure:
-    present = [s for s in STAGES if any(s in done.seconds for line in lines for r in line.runs for done in r.history)]
-    bars = [Bar(STAGES[s], [_per_round(line, s) for line in lines], i) for i, s in enumerate(present)]
+def _seconds(variants: Sequence[Variant]) -> Figure:
+    present = [
+        s
+        for s in STAGES
+        if any(s in record.seconds for variant in variants for r in variant.runs for record in r.history)
+    ]
+    bars = [Bar(STAGES[s], [_per_round(variant, s) for variant in variants], i) for i, s in enumerate(present)]
     return Bars(
         "seconds",
         "Where the time went",
         "Seconds in a round, by stage: the median over rounds and seeds, so that a slow first round does not count.",
         "",
         "seconds in a round",
-        [line.name for line in lines],
+        [variant.name for variant in variants],
         bars,
         stacked=True,
         sideways=True,
     )
 
 
-def _per_round(line: Line, stage: str) -> float:
-    values = [done.seconds[stage] for run in line.runs for done in run.history if stage in done.seconds]
+def _per_round(variant: Variant, stage: str) -> float:
+    values = [record.seconds[stage] for run in variant.runs for record in run.history if stage in record.seconds]
     return statistics.median(values) if values else 0.0
 
 
-def _table(lines: Sequence[Line]) -> Table:
+def _table(variants: Sequence[Variant]) -> Table:
     rows: list[list[Cell]] = []
-    for line in lines:
-        each = [run.history for run in line.runs]
+    for variant in variants:
+        each = [run.history for run in variant.runs]
         rows.append(
             [
-                line.name,
+                variant.name,
                 size(statistics.fmean(sum(r.bytes_up for r in h) for h in each)),
                 size(statistics.fmean(sum(r.bytes_down for r in h) for h in each)),
                 duration(statistics.fmean(sum(sum(r.seconds.values()) for r in h) for h in each)),
-                _peak(line, "server"),
-                _peak(line, "workers"),
+                _peak(variant, "server"),
+                _peak(variant, "workers"),
             ]
         )
     columns = ["algorithm", "sent up", "sent down", "time", "peak memory, server", "peak memory, workers"]
@@ -77,8 +81,8 @@ def _table(lines: Sequence[Line]) -> Table:
     return Table("cost", "Per run", columns, rows, ("algorithm",), caption)
 
 
-def _peak(line: Line, who: str) -> str | None:
-    seen = [done.memory[who] for run in line.runs for done in run.history if who in done.memory]
+def _peak(variant: Variant, who: str) -> str | None:
+    seen = [record.memory[who] for run in variant.runs for record in run.history if who in record.memory]
     return size(max(seen)) if seen else None
 
 

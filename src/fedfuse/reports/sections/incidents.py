@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedfuse.facts import Facts
 from fedfuse.records.events import Event
+from fedfuse.records.stored import StoredRun
 from fedfuse.reports.elements import Section, Table
 from fedfuse.reports.figure import Cell
-from fedfuse.reports.read import RunOnDisk
-from fedfuse.reports.variants import Line
-from fedfuse.terminal.progress import problems
+from fedfuse.reports.variants import Variant
 
 
-def section(lines: Sequence[Line]) -> Section | None:
+def section(variants: Sequence[Variant]) -> Section | None:
     rows: list[list[Cell]] = []
-    for line in lines:
-        for run in line.runs:
-            rows += [[line.name, run.seed, *incident] for incident in of_run(run)]
+    for variant in variants:
+        for run in variant.runs:
+            rows += [[variant.name, run.seed, *incident] for incident in of_run(run)]
     if not rows:
         return None
     caption = "A refused or failed client costs its own answer in that round, never the run."
@@ -26,12 +26,14 @@ def section(lines: Sequence[Line]) -> Section | None:
     )
 
 
-def of_run(run: RunOnDisk) -> list[tuple[int, str]]:
+def of_run(run: StoredRun) -> list[tuple[int, str]]:
     """By round: what its records and its events tell."""
-    found = [
-        (done.round, _without_round(text)) for done in run.history for text in [*problems(done), *_dropped(done.facts)]
+    incidents = [
+        (record.round, _without_round(text))
+        for record in run.history
+        for text in [*record.problems(), *_left_out(record.facts)]
     ]
-    return sorted([*found, *_interruptions(run.events)], key=lambda incident: incident[0])
+    return sorted([*incidents, *_interruptions(run.events)], key=lambda incident: incident[0])
 
 
 def _without_round(text: str) -> str:
@@ -39,23 +41,24 @@ def _without_round(text: str) -> str:
     return rest if colon and head.startswith("round ") else text
 
 
-def _dropped(facts: object) -> list[str]:
+def _left_out(facts: Facts) -> list[str]:
     """Answers that were accepted and yet could not be used."""
-    held = facts if isinstance(facts, dict) else {}
-    left_out = [f"client {client} was left out of the fusion: {why}" for client, why in held.get("dropped", {}).items()]
-    return [*left_out, *(f"a teacher was left out: {why}" for why in held.get("silent", []))]
+    clients = [f"client {client} was left out of the fusion: {why}" for client, why in facts.dropped.items()]
+    return [*clients, *(f"a teacher was left out: {why}" for why in facts.silent)]
 
 
 def _interruptions(events: Sequence[Event]) -> list[tuple[int, str]]:
-    found: list[tuple[int, str]] = []
+    incidents: list[tuple[int, str]] = []
     before: Event | None = None
     for event in events:
         if event.kind == "resumed":
             killed = before is not None and before.kind in ("begun", "resumed", "warning")
-            found.append((event.round, "ended without a word, as when it is killed; resumed" if killed else "resumed"))
+            incidents.append(
+                (event.round, "ended without a word, as when it is killed; resumed" if killed else "resumed")
+            )
         elif event.kind == "stopped":
-            found.append((event.round, f"stopped: {event.text}"))
+            incidents.append((event.round, f"stopped: {event.text}"))
         elif event.kind == "warning":
-            found.append((event.round, event.text))
+            incidents.append((event.round, event.text))
         before = event
-    return found
+    return incidents

@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 
 from fedfuse.records.record import RoundRecord
 from fedfuse.records.statistics import deviation, spread
-from fedfuse.reports import facts
+from fedfuse.reports import measures
 from fedfuse.reports.elements import Block, Choice, Section, Table
 from fedfuse.reports.figure import Bar, Bars, Cell, Curves, Dash, Figure, Series
-from fedfuse.reports.variants import Line
+from fedfuse.reports.variants import Variant
 
 Pick = Callable[[RoundRecord], float | None]
 
 STAGES: dict[str, Pick] = {
-    "mean client": facts.mean_client,
-    "average": facts.average,
-    "ensemble": facts.ensemble,
-    "student": facts.student,
+    "mean client": measures.mean_client,
+    "average": measures.average,
+    "ensemble": measures.ensemble,
+    "student": measures.student,
 }
 
 
@@ -26,67 +26,69 @@ def percent(values: Sequence[float]) -> list[float]:
     return [100 * v for v in values]
 
 
-def section(lines: Sequence[Line], target: float | None) -> Section:
-    blocks: list[Block] = [_curves(lines, target), _losses(lines)]
-    if len(lines) > 1 or len(lines[0].runs) > 1:
-        blocks.append(results(lines))
+def section(variants: Sequence[Variant], target: float | None) -> Section:
+    blocks: list[Block] = [_curves(variants, target), _losses(variants)]
+    if len(variants) > 1 or len(variants[0].runs) > 1:
+        blocks.append(results(variants))
     return Section("learning", "Learning", blocks)
 
 
-def _series(line: Line, pick: Pick, name: str, colour: int, dash: Dash = "solid", scale: float = 100) -> Series | None:
-    band = line.over_rounds(pick)
+def _series(
+    variant: Variant, pick: Pick, name: str, colour: int, dash: Dash = "solid", scale: float = 100
+) -> Series | None:
+    band = variant.over_rounds(pick)
     if not band:
         return None
     spread = [scale * d for d in band.deviation] if band.most > 1 else []
     return Series(name, band.rounds, [scale * v for v in band.mean], colour, spread, dash)
 
 
-def _all(lines: Sequence[Line], pick: Pick, scale: float = 100) -> list[Series]:
-    made = [_series(line, pick, line.name, line.colour, scale=scale) for line in lines]
+def _all(variants: Sequence[Variant], pick: Pick, scale: float = 100) -> list[Series]:
+    made = [_series(variant, pick, variant.name, variant.colour, scale=scale) for variant in variants]
     return [s for s in made if s is not None]
 
 
-def _bands(lines: Sequence[Line]) -> str:
-    most = max(len(line.runs) for line in lines)
+def _bands(variants: Sequence[Variant]) -> str:
+    most = max(len(variant.runs) for variant in variants)
     return f" Lines are means over up to {most} seeds, bands one standard deviation." if most > 1 else ""
 
 
-def _curves(lines: Sequence[Line], target: float | None) -> Figure:
+def _curves(variants: Sequence[Variant], target: float | None) -> Figure:
     levels = {} if target is None else {f"target {100 * target:g} %": 100 * target}
     return Curves(
         "learning-curves",
         "Test accuracy",
-        f"After each round, on the test data.{_bands(lines)}",
+        f"After each round, on the test data.{_bands(variants)}",
         "round",
         "test accuracy / %",
-        _all(lines, lambda r: r.test_accuracy),
+        _all(variants, lambda r: r.test_accuracy),
         levels,
     )
 
 
-def _losses(lines: Sequence[Line]) -> Figure:
+def _losses(variants: Sequence[Variant]) -> Figure:
     return Curves(
         "loss-curves",
         "Test loss",
-        f"Mean cross entropy on the test data.{_bands(lines)}",
+        f"Mean cross entropy on the test data.{_bands(variants)}",
         "round",
         "test loss / nats",
-        _all(lines, lambda r: None if r.test_loss != r.test_loss else r.test_loss, 1),
+        _all(variants, lambda r: None if r.test_loss != r.test_loss else r.test_loss, 1),
     )
 
 
-def results(lines: Sequence[Line]) -> Table:
+def results(variants: Sequence[Variant]) -> Table:
     """Every line in one row."""
     rows: list[list[Cell]] = [
         [
-            line.name,
-            len(line.runs),
-            spread(line.row.best),
-            spread(line.row.final),
-            spread(line.row.mean_over_rounds),
-            *_validation(line),
+            variant.name,
+            len(variant.runs),
+            spread(variant.row.best),
+            spread(variant.row.final),
+            spread(variant.row.mean_over_rounds),
+            *_validation(variant),
         ]
-        for line in lines
+        for variant in variants
     ]
     columns = ["algorithm", "seeds", "best / %", "final / %", "mean over rounds / %", "final on validation / %"]
     return Table(
@@ -100,26 +102,26 @@ def results(lines: Sequence[Line]) -> Table:
     )
 
 
-def _validation(line: Line) -> list[str]:
-    values = line.last(lambda r: r.validation_accuracy)
+def _validation(variant: Variant) -> list[str]:
+    values = variant.last(lambda r: r.validation_accuracy)
     return [spread(values) if values else "none"]
 
 
-def distillation(lines: Sequence[Line]) -> Section | None:
+def distillation(variants: Sequence[Variant]) -> Section | None:
     """Before and after, with the ensemble above (FedDF, Figures 4 and 15 to 17), and the ladder of gains."""
-    taught = [line for line in lines if line.over_rounds(facts.student)]
+    taught = [variant for variant in variants if variant.over_rounds(measures.student)]
     if not taught:
         return None
-    options = {line.name: _before_after(line) for line in taught}
-    blocks: list[Block] = [_ladder(taught), *_disagreement(lines)]
+    options = {variant.name: _before_after(variant) for variant in taught}
+    blocks: list[Block] = [_ladder(taught), *_disagreement(variants)]
     blocks += (
         list(options.values()) if len(options) == 1 else [Choice("before-after", {n: [f] for n, f in options.items()})]
     )
     return Section("distillation", "Distillation", blocks)
 
 
-def _disagreement(lines: Sequence[Line]) -> list[Figure]:
-    series = _all(lines, facts.disagreement)
+def _disagreement(variants: Sequence[Variant]) -> list[Figure]:
+    series = _all(variants, measures.disagreement)
     caption = (
         "How often two teachers give different answers, over all pairs and rows. An ensemble gains where they differ."
     )
@@ -127,32 +129,32 @@ def _disagreement(lines: Sequence[Line]) -> list[Figure]:
     return [figure] if series else []
 
 
-def _before_after(line: Line) -> Figure:
+def _before_after(variant: Variant) -> Figure:
     ways: tuple[tuple[str, Pick, int, Dash], ...] = (
-        ("ensemble", facts.ensemble, 2, "dot"),
-        ("after: the student", facts.student, 0, "solid"),
-        ("before: the average", facts.average, 1, "dash"),
-        ("mean client", facts.mean_client, 7, "dot"),
+        ("ensemble", measures.ensemble, 2, "dot"),
+        ("after: the student", measures.student, 0, "solid"),
+        ("before: the average", measures.average, 1, "dash"),
+        ("mean client", measures.mean_client, 7, "dot"),
     )
-    made = [_series(line, pick, name, colour, dash) for name, pick, colour, dash in ways]
+    made = [_series(variant, pick, name, colour, dash) for name, pick, colour, dash in ways]
     return Curves(
-        f"before-after{line.suffix}",
-        f"Before and after distillation: {line.name}",
-        f"On the probe, the first test examples. The ensemble is what the student learns from.{_bands([line])}",
+        f"before-after{variant.suffix}",
+        f"Before and after distillation: {variant.name}",
+        f"On the probe, the first test examples. The ensemble is what the student learns from.{_bands([variant])}",
         "round",
         "accuracy / %",
         [s for s in made if s is not None],
     )
 
 
-def _ladder(lines: Sequence[Line]) -> Figure:
+def _ladder(variants: Sequence[Variant]) -> Figure:
     """Mean client, average, ensemble, student: the mean over all rounds of each seed."""
     bars = []
-    for line in lines:
-        over = {stage: _mean_over_rounds(line, pick) for stage, pick in STAGES.items()}
+    for variant in variants:
+        over = {stage: _mean_over_rounds(variant, pick) for stage, pick in STAGES.items()}
         values = [100 * statistics.fmean(v) if v else None for v in over.values()]
         spreads = [100 * deviation(v) if v else 0.0 for v in over.values()]
-        bars.append(Bar(line.name, values, line.colour, spreads if any(spreads) else ()))
+        bars.append(Bar(variant.name, values, variant.colour, spreads if any(spreads) else ()))
     return Bars(
         "ladder",
         "The ladder of gains",
@@ -166,6 +168,6 @@ def _ladder(lines: Sequence[Line]) -> Figure:
     )
 
 
-def _mean_over_rounds(line: Line, pick: Pick) -> list[float]:
-    each = [[v for v in map(pick, run.history) if v is not None] for run in line.runs]
+def _mean_over_rounds(variant: Variant, pick: Pick) -> list[float]:
+    each = [[v for v in map(pick, run.history) if v is not None] for run in variant.runs]
     return [statistics.fmean(values) for values in each if values]

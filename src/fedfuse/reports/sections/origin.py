@@ -8,46 +8,46 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedfuse.records.directory import EXPERIMENT
+from fedfuse.records.stored import StoredRun
 from fedfuse.reports.elements import Block, Section, Table, Words
 from fedfuse.reports.figure import Cell
-from fedfuse.reports.read import RunOnDisk
-from fedfuse.reports.variants import Line
+from fedfuse.reports.variants import Variant
 
 
-def section(lines: Sequence[Line]) -> Section:
-    runs = [run for line in lines for run in line.runs]
-    names = {run.path: line.name for line in lines for run in line.runs}
-    said = (
+def section(variants: Sequence[Variant]) -> Section:
+    runs = [run for variant in variants for run in variant.runs]
+    names = {run.path: variant.name for variant in variants for run in variant.runs}
+    words = (
         "Each run directory holds its whole experiment. This makes the first run again, to the same bits on the same "
         "versions and kind of machine:"
     )
-    blocks: list[Block] = [Words(said), Words(command(runs[0]), code=True), _versions(runs), _hashes(runs, names)]
+    blocks: list[Block] = [Words(words), Words(command(runs[0]), code=True), _versions(runs), _hashes(runs, names)]
     return Section("origin", "Make it again", blocks)
 
 
-def command(run: RunOnDisk) -> str:
+def command(run: StoredRun) -> str:
     return f"fedfuse run {shlex.quote(str(run.path / EXPERIMENT))} --out again"
 
 
-def _versions(runs: Sequence[RunOnDisk]) -> Table:
+def _versions(runs: Sequence[StoredRun]) -> Table:
     """One column for each distinct set of versions: usually one."""
     keys = ("fedfuse", "torch", "python", "machine", "threads")
-    sets = {tuple(str(run.experiment.get("provenance", {}).get(key, "?")) for key in keys) for run in runs}
+    sets = {tuple(str(run.experiment.provenance.get(key, "?")) for key in keys) for run in runs}
     rows: list[list[Cell]] = [[key, *(each[i] for each in sorted(sets))] for i, key in enumerate(keys)]
     columns = ["", "version"] if len(sets) == 1 else ["", *(f"version {i + 1}" for i in range(len(sets)))]
     return Table("versions", "Versions", columns, rows, columns)
 
 
-def _hashes(runs: Sequence[RunOnDisk], names: Mapping[Path, str]) -> Table:
+def _hashes(runs: Sequence[StoredRun], names: Mapping[Path, str]) -> Table:
     rows: list[list[Cell]] = []
     for run in runs:
-        said = hashlib.sha256((run.path / EXPERIMENT).read_bytes()).hexdigest()
-        held: dict[str, str] = {
-            "data and partition": str(run.experiment.get("provenance", {}).get("data", "?")),
-            EXPERIMENT: said,
+        digest = hashlib.sha256((run.path / EXPERIMENT).read_bytes()).hexdigest()
+        hashes: dict[str, str] = {
+            "data and partition": str(run.experiment.provenance.get("data", "?")),
+            EXPERIMENT: digest,
             **run.model_hashes,
         }
-        rows += [[names[run.path], run.seed, what, digest] for what, digest in held.items()]
+        rows += [[names[run.path], run.seed, what, digest] for what, digest in hashes.items()]
     return Table(
         "hashes", "SHA-256", ["algorithm", "seed", "of", "SHA-256"], rows, ("algorithm", "of", "SHA-256"), folded=True
     )

@@ -14,7 +14,7 @@ from fedfuse.sweeps.space import Range, said
 SHOWN = 5  # trials whose runs the rest of the page shows
 
 
-def found_at(folder: Path) -> Sweep | None:
+def sweep_at(folder: Path) -> Sweep | None:
     return read(folder) if (folder / TRIALS).is_file() else None
 
 

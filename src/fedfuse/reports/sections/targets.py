@@ -7,17 +7,17 @@ import statistics
 from collections.abc import Sequence
 
 from fedfuse.reports.elements import Section, Table
-from fedfuse.reports.variants import Line
+from fedfuse.reports.variants import Variant
 
 
-def default_targets(lines: Sequence[Line]) -> list[float]:
+def default_targets(variants: Sequence[Variant]) -> list[float]:
     """Multiples of 5 %: what every line reaches in the mean over seeds, and what the best one does."""
-    best = [statistics.fmean(line.row.best) for line in lines]
+    best = [statistics.fmean(variant.row.best) for variant in variants]
     steps = {math.floor(20 * value + 1e-9) / 20 for value in (min(best), max(best))}
     return sorted(step for step in steps if step > 0)
 
 
-def section(lines: Sequence[Line], targets: Sequence[float]) -> Section | None:
+def section(variants: Sequence[Variant], targets: Sequence[float]) -> Section | None:
     if not targets:
         return None
     columns = ["algorithm"]
@@ -28,11 +28,11 @@ def section(lines: Sequence[Line], targets: Sequence[float]) -> Section | None:
             f"seeds at {100 * target:g} %",
         ]
     rows = []
-    for line in lines:
-        row: list[str] = [line.name]
+    for variant in variants:
+        row: list[str] = [variant.name]
         for target in targets:
-            got = sum(r is not None for r in line.row.reached(target))
-            row += [line.row.rounds_to(target), line.row.parameters_to(target), f"{got} of {len(line.runs)}"]
+            got = sum(r is not None for r in variant.row.reached(target))
+            row += [variant.row.rounds_to(target), variant.row.parameters_to(target), f"{got} of {len(variant.runs)}"]
         rows.append(row)
     caption = (
         "Means over seeds. Parameters are all numbers sent up and down until then. Where a seed never got there, "

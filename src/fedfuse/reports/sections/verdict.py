@@ -6,32 +6,32 @@ import statistics
 from collections.abc import Sequence
 
 from fedfuse.records.statistics import best_round, deviation, spread
-from fedfuse.reports import facts
+from fedfuse.reports import measures
 from fedfuse.reports.elements import Block, Card, Section, Words
 from fedfuse.reports.sections.cost import duration, size
-from fedfuse.reports.variants import Line
+from fedfuse.reports.variants import Variant
 
 
-def title(lines: Sequence[Line]) -> str:
-    experiment = str(lines[0].runs[0].experiment.get("name", "experiment"))
-    names = ", ".join(line.name for line in lines) if len(lines) <= 4 else f"{len(lines)} algorithms"
+def title(variants: Sequence[Variant]) -> str:
+    experiment = variants[0].runs[0].experiment.name
+    names = ", ".join(variant.name for variant in variants) if len(variants) <= 4 else f"{len(variants)} algorithms"
     return f"{experiment}: {names}"
 
 
-def section(lines: Sequence[Line], targets: Sequence[float]) -> Section:
-    leader = max(lines, key=lambda line: statistics.fmean(line.row.final))
-    words: list[str] = [_state(lines)] if _state(lines) else []
-    words.append(_result(leader, alone=len(lines) == 1))
-    if len(lines) > 1:
-        words += [_against(leader, lines)]
-    words += [text for text in (_target(leader, lines, targets), _distilled(leader)) if text]
+def section(variants: Sequence[Variant], targets: Sequence[float]) -> Section:
+    leader = max(variants, key=lambda variant: statistics.fmean(variant.row.final))
+    words = [state] if (state := _state(variants)) else []
+    words.append(_result(leader, alone=len(variants) == 1))
+    if len(variants) > 1:
+        words += [_against(leader, variants)]
+    words += [text for text in (_target(leader, variants, targets), _distilled(leader)) if text]
     blocks: list[Block] = [Words(" ".join(words))]
-    return Section("verdict", "Verdict", blocks, _cards(leader, lines, targets))
+    return Section("verdict", "Verdict", blocks, _cards(leader, variants, targets))
 
 
-def _state(lines: Sequence[Line]) -> str:
+def _state(variants: Sequence[Variant]) -> str:
     """Said first, where not all is there."""
-    runs = [run for line in lines for run in line.runs]
+    runs = [run for variant in variants for run in variant.runs]
     open_ = [run for run in runs if not run.finished]
     if not open_:
         return ""
@@ -40,7 +40,7 @@ def _state(lines: Sequence[Line]) -> str:
     return f"Not finished: {len(open_)} of {len(runs)} runs have rounds left; what follows is what is on record."
 
 
-def _result(leader: Line, *, alone: bool) -> str:
+def _result(leader: Variant, *, alone: bool) -> str:
     row, seeds = leader.row, len(leader.runs)
     rounds = max(len(run.history) for run in leader.runs)
     over = f" over {seeds} seeds" if seeds > 1 else ""
@@ -51,20 +51,23 @@ def _result(leader: Line, *, alone: bool) -> str:
     return f"{final}; its best is {spread(row.best)} %{when}."
 
 
-def baseline(lines: Sequence[Line]) -> Line:
+def baseline(variants: Sequence[Variant]) -> Variant:
     """FedAvg where it is among them (it then comes first), else the first line."""
-    return lines[0]
+    return variants[0]
 
 
-def _against(leader: Line, lines: Sequence[Line]) -> str:
-    base = baseline(lines)
+def _against(leader: Variant, variants: Sequence[Variant]) -> str:
+    base = baseline(variants)
     if base is leader:
-        second = max((line for line in lines if line is not leader), key=lambda l: statistics.fmean(l.row.final))  # noqa: E741
+        second = max(
+            (variant for variant in variants if variant is not leader),
+            key=lambda other: statistics.fmean(other.row.final),
+        )
         return f"It is the baseline itself; the next, {second.name}, ends {_gap(leader, second)}."
     return f"The baseline {base.name} ends {_gap(leader, base)}."
 
 
-def _gap(a: Line, b: Line) -> str:
+def _gap(a: Variant, b: Variant) -> str:
     """How far `b` is below `a`: over the seeds that both have, pair by pair, as they share partition and cohorts."""
     ours, theirs = dict(zip(a.seeds, a.row.final, strict=True)), dict(zip(b.seeds, b.row.final, strict=True))
     both = sorted(ours.keys() & theirs.keys())
@@ -78,35 +81,37 @@ def _gap(a: Line, b: Line) -> str:
     return f"{statistics.fmean(gaps):.2f} ± {deviation(gaps):.2f} points below, over the same {len(gaps)} seeds"
 
 
-def _target(leader: Line, lines: Sequence[Line], targets: Sequence[float]) -> str:
+def _target(leader: Variant, variants: Sequence[Variant], targets: Sequence[float]) -> str:
     if not targets:
         return ""
     target = targets[-1]
     if None in leader.row.reached(target):
         got = sum(r is not None for r in leader.row.reached(target))
         return f"The target of {100 * target:g} % is reached by {got} of its {len(leader.runs)} runs."
-    said = f"It reaches {100 * target:g} % in {leader.row.rounds_to(target)} rounds"
-    base = baseline(lines)
-    return f"{said}." if base is leader else f"{said}, {base.name} in {base.row.rounds_to(target)}."
+    text = f"It reaches {100 * target:g} % in {leader.row.rounds_to(target)} rounds"
+    base = baseline(variants)
+    return f"{text}." if base is leader else f"{text}, {base.name} in {base.row.rounds_to(target)}."
 
 
-def _distilled(line: Line) -> str:
+def _distilled(variant: Variant) -> str:
     """What distillation added to the average, and what it left of the ensemble."""
-    before, after, above = (line.over_rounds(pick) for pick in (facts.average, facts.student, facts.ensemble))
+    before, after, above = (
+        variant.over_rounds(pick) for pick in (measures.average, measures.student, measures.ensemble)
+    )
     if not before or before.rounds != after.rounds:
         return ""
     gain = 100 * statistics.fmean(a - b for a, b in zip(after.mean, before.mean, strict=True))
     worse = sum(a < b for a, b in zip(after.mean, before.mean, strict=True))
-    said = f"Distillation changes the average by {gain:+.2f} points in the mean over rounds"
-    said += f", and lowers it in {worse} of {len(after.rounds)}" if worse else ""
+    text = f"Distillation changes the average by {gain:+.2f} points in the mean over rounds"
+    text += f", and lowers it in {worse} of {len(after.rounds)}" if worse else ""
     if above.rounds == after.rounds:
         left = 100 * statistics.fmean(e - a for e, a in zip(above.mean, after.mean, strict=True))
         side = "above" if left >= 0 else "below"
-        said += f"; the ensemble is {abs(left):.2f} points {side} the student"
-    return f"{said}."
+        text += f"; the ensemble is {abs(left):.2f} points {side} the student"
+    return f"{text}."
 
 
-def _cards(leader: Line, lines: Sequence[Line], targets: Sequence[float]) -> list[Card]:
+def _cards(leader: Variant, variants: Sequence[Variant], targets: Sequence[float]) -> list[Card]:
     seeds = len(leader.runs)
     over = f"{leader.name}, {seeds} seeds" if seeds > 1 else leader.name
     cards = [
@@ -116,8 +121,8 @@ def _cards(leader: Line, lines: Sequence[Line], targets: Sequence[float]) -> lis
     if targets:
         cards.append(Card(f"rounds to {100 * targets[-1]:g} %", leader.row.rounds_to(targets[-1]), leader.name))
     sent = statistics.fmean(sum(r.bytes_up + r.bytes_down for r in run.history) for run in leader.runs)
-    seconds = sum(line.row.seconds for line in lines)
-    runs = sum(len(line.runs) for line in lines)
+    seconds = sum(variant.row.seconds for variant in variants)
+    runs = sum(len(variant.runs) for variant in variants)
     cards.append(Card("sent up and down", size(sent), f"{leader.name}, one run"))
     cards.append(Card("time", duration(seconds), f"{runs} runs" if runs > 1 else "one run"))
     return cards

@@ -1,0 +1,63 @@
+"""SCAFFOLD's clients: gradients corrected by control variates, and the change of the client's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedfuse import tree
+from fedfuse.context import Context
+from fedfuse.local.reports import LocalResult
+from fedfuse.local.terms import Local
+from fedfuse.types import FedfuseError, Groups
+
+CONTROL = "control"  # the group of a control variate: in a task c, in a client's memory c_i, in an update its change
+
+
+@dataclass(frozen=True)
+class ControlVariate:
+    """The correction <c - c_i, w>, a term whose gradient is c - c_i."""
+
+    def __call__(self, net: nn.Module, x: Tensor, y: Tensor, local: Local) -> Tensor:
+        corrections = local.once(CONTROL, lambda: _corrections(net, local))
+        products = [(c * p).sum() for c, p in zip(corrections, net.parameters(), strict=True)]
+        return sum(products[1:], products[0])
+
+
+def _corrections(net: nn.Module, local: Local) -> list[Tensor]:
+    """c - c_i by parameter, in the parameters' own memory format. A client's first c_i is 0."""
+    server, own = local.extra[CONTROL], local.memory.get(CONTROL)
+    return [
+        torch.empty_like(p, requires_grad=False).copy_(server[name] if own is None else server[name] - own[name])
+        for name, p in net.named_parameters()
+    ]
+
+
+@dataclass(frozen=True)
+class ControlChange:
+    """Option II: c_i+ = c_i - c + (x - y) / (K eta), from the steps taken. c_i+ is kept, its change sent.
+
+    (x - y) / (K eta) is the mean of the K gradients that were followed, and those were corrected by c - c_i. With
+    momentum the steps add up to more than K gradients: see `gradients_followed`.
+    """
+
+    def __call__(self, result: LocalResult, ctx: Context) -> tuple[Groups, Groups]:
+        received = result.task.model
+        if received is None:
+            raise FedfuseError(f"client {result.task.client} was sent no model to train: brief it with send_control")
+        scale = 1 / (ctx.rate * gradients_followed(result.steps, ctx.local.momentum))
+        mean_gradient = tree.map_trees(lambda x, y: (x - y) * scale, received.params, result.model.params)
+        change = tree.subtract(mean_gradient, result.task.extra[CONTROL])
+        own = result.memory.get(CONTROL)
+        return {CONTROL: change}, {CONTROL: change if own is None else tree.map_trees(torch.add, own, change)}
+
+
+def gradients_followed(steps: int, momentum: float) -> float:
+    """How many gradients K steps of SGD add up to: K, and with momentum the sum of (1 - beta^j) / (1 - beta), j = 1..K.
+
+    For the gradient of the j-th last step is followed 1 + beta + ... + beta^(j-1) times.
+    """
+    rest = 1 - momentum
+    return (steps - momentum * (1 - momentum**steps) / rest) / rest

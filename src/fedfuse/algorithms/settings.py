@@ -1,0 +1,48 @@
+"""Arguments that an algorithm passes on to one of its parts.
+
+A paper's function has the paper's hyperparameters as arguments, and its parts too: `feddf(steps=200)` sets the steps of
+its distiller, and `feddf(distiller=SGD(steps=200))` another distiller. An argument of type `OfDistiller[int]` is a
+setting of the part `distiller`, whichever that is; where that part has no such setting, it is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Annotated, Any, TypeVar
+
+from fedfuse.signature import did_you_mean
+from fedfuse.types import FedfuseError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SettingOf:
+    """Marks an argument as a setting of the part that is given by another argument."""
+
+    part: str
+
+
+OfAggregate = Annotated[T | None, SettingOf("aggregate")]
+OfDistiller = Annotated[T | None, SettingOf("distiller")]
+OfPosterior = Annotated[T | None, SettingOf("posterior")]
+OfTarget = Annotated[T | None, SettingOf("target")]
+
+
+def with_settings(part: T, **settings: Any) -> T:
+    """The part with those settings replaced that are not None."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    for name, value in given.items():
+        if problem := missing_setting(type(part), name):
+            raise FedfuseError(f"{name} = {value!r}: {problem}")
+    return replace(part, **given) if given else part  # type: ignore[type-var]  # a dataclass, or it has no settings
+
+
+def missing_setting(part: Callable[..., Any], name: str) -> str | None:
+    """Why the part cannot be given this setting; None if it can."""
+    known = [field.name for field in fields(part)] if is_dataclass(part) else []
+    if name in known:
+        return None
+    hint = did_you_mean(name, known)
+    return f"{part.__name__} has no setting {name}{hint} Its settings: {', '.join(known) or 'none'}"

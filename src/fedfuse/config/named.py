@@ -1,0 +1,116 @@
+"""Sections that name a function, and what is said when a section is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from fedfuse import signature
+from fedfuse.types import FedfuseError
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: where, the value, and what would be right."""
+
+    key: str
+    value: Any
+    right: str
+
+    def __str__(self) -> str:
+        return f"{self.key} = {self.value!r}: {self.right}"
+
+
+class ConfigError(FedfuseError):
+    """An experiment that cannot be run as it is written."""
+
+    def __init__(self, problems: Sequence[Problem], file: str | None = None) -> None:
+        self.problems, self.file = problems, file
+        super().__init__("\n".join(f"{file}: {p}" if file else str(p) for p in problems))
+
+    @staticmethod
+    def of(error: ValidationError, known: Callable[[Sequence[str]], Iterable[str]], prefix: str = "") -> ConfigError:
+        """From pydantic's errors; `known` gives the keys that may stand at a place."""
+        return ConfigError([_problem(dict(e), known, prefix) for e in error.errors(include_url=False)])
+
+
+def _problem(error: dict[str, Any], known: Callable[[Sequence[str]], Iterable[str]], prefix: str) -> Problem:
+    place = [str(part) for part in error["loc"]]
+    key = ".".join(filter(None, [prefix, *place])) or "experiment"
+    if error["type"] == "extra_forbidden":
+        keys = sorted(known(place[:-1]))
+        right = f"is not a known key{signature.did_you_mean(place[-1], keys)} Known here: {', '.join(keys) or 'none'}"
+        return Problem(key, error["input"], right)
+    if error["type"] == "missing":
+        return Problem(key, None, "is required and was not given")
+    message = error["msg"].removeprefix("Value error, ")
+    return Problem(key, error["input"], message[0].lower() + message[1:])
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NamedSection(BaseModel):
+    """A section that names a function; the keys that are not the section's own are that function's settings."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    key: ClassVar[str]
+    what: ClassVar[str]
+    catalogue: ClassVar[Mapping[str, signature.Function]]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        return {cls.key: value} if isinstance(value, str) else cls.from_value(value)
+
+    @classmethod
+    def from_value(cls, value: Any) -> Any:
+        """What a section is made from, where a Python value was given for it."""
+        return value
+
+    def function(self) -> signature.Function:
+        return signature.resolve(getattr(self, self.key), self.catalogue, self.what)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The function's own arguments."""
+        return dict(self.__pydantic_extra__ or {})
+
+    def complete(self, place: str) -> list[Problem]:
+        """Check the settings against the function's signature and fill in its defaults, here and in inner sections.
+
+        A resolved experiment so states all that it runs with. Returns what is wrong, by its full key.
+        """
+        assert self.__pydantic_extra__ is not None
+        try:
+            function = self.function()
+        except FedfuseError as error:
+            return [Problem(f"{place}.{self.key}", getattr(self, self.key), str(error))]
+        keys = [p.name for p in signature.settings_of(function)]
+        try:
+            checked = self.settings_schema().model_validate(self.settings)
+        except ValidationError as error:
+            return list(ConfigError.of(error, lambda _: [*type(self).model_fields, *keys], place).problems)
+        # Copies: sections that are defaults are shared, and are completed in place below.
+        self.__pydantic_extra__.update({key: deepcopy(getattr(checked, key)) for key in keys})
+        problems = self.pass_on(place)
+        own = {field: getattr(self, field) for field in type(self).model_fields}
+        for key, value in {**own, **self.settings}.items():
+            for number, inner in enumerate(value if isinstance(value, tuple) else (value,)):
+                if isinstance(inner, NamedSection):
+                    where = f"{place}.{key}" + (f".{number}" if isinstance(value, tuple) else "")
+                    problems += inner.complete(where)
+        return problems
+
+    def settings_schema(self) -> type[BaseModel]:
+        """A model of the function's settings, as a file states them."""
+        return signature.schema(self.function())
+
+    def pass_on(self, place: str) -> list[Problem]:
+        """Pass settings on to inner sections, where they belong there. Returns what is wrong."""
+        return []

@@ -1,0 +1,231 @@
+"""Algorithms and their parts by name: `distiller = {name = "adam", steps = 500}`, or just `distiller = "adam"`.
+
+The core knows no names. A part is a class whose fields are its settings, or a function; a name is one of `PARTS`, or
+`package.module:Class` of the user's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from typing_extensions import is_protocol
+
+from fedfuse import signature
+from fedfuse.algorithm import Algorithm
+from fedfuse.algorithms import ALGORITHMS
+from fedfuse.algorithms.ds_fl.entropy_reduction import EntropyReduced
+from fedfuse.algorithms.settings import SettingOf, missing_setting
+from fedfuse.config.named import NamedSection, Problem
+from fedfuse.fusion import (
+    SGD,
+    SWA,
+    AdamCosine,
+    Aggregate,
+    Anchors,
+    Clients,
+    CoordinateMedian,
+    DeltaGaussian,
+    DiagonalGaussian,
+    DirichletMixture,
+    Distiller,
+    Ensemble,
+    MeanLogits,
+    MeanLosses,
+    MeanProbs,
+    MedianLogits,
+    Momentum,
+    Posterior,
+    Samples,
+    Target,
+    VarianceWeighted,
+    WeightedMean,
+)
+from fedfuse.fusion import Union as UnionOfEnsembles
+from fedfuse.types import FedfuseError
+
+PARTS: Mapping[Any, Mapping[str, type[Any]]] = {
+    Aggregate: {"mean": WeightedMean, "momentum": Momentum, "median": CoordinateMedian},
+    Target: {
+        "logits": MeanLogits,
+        "probs": MeanProbs,
+        "losses": MeanLosses,
+        "variance": VarianceWeighted,
+        "median": MedianLogits,
+        "entropy-reduction": EntropyReduced,
+    },
+    Distiller: {"adam": AdamCosine, "sgd": SGD, "swa": SWA},
+    Posterior: {"gaussian": DiagonalGaussian, "dirichlet": DirichletMixture, "delta-gaussian": DeltaGaussian},
+    Ensemble: {"clients": Clients, "anchors": Anchors, "samples": Samples, "union": UnionOfEnsembles},
+}
+
+
+def file_type(hint: Any) -> Any:
+    """The type by which a file states an argument with this annotation."""
+    if get_origin(hint) is Annotated:
+        return file_type(get_args(hint)[0])
+    if hint is Algorithm:
+        return AlgorithmSection
+    if is_protocol(hint):
+        return part_section(hint)
+    arguments = tuple(file_type(argument) for argument in get_args(hint))
+    if arguments == get_args(hint):
+        return hint
+    if get_origin(hint) in (Union, UnionType):
+        return Union[arguments]  # noqa: UP007  of types that are known only now
+    return tuple[arguments]  # type: ignore[valid-type]
+
+
+def file_value(value: Any, hint: Any) -> Any:
+    """A default as a file states it."""
+    kinds = [kind for kind in (hint, *get_args(hint)) if is_protocol(kind)]
+    if value is None or not kinds:
+        return value
+    if isinstance(value, tuple):
+        return tuple(file_value(item, kinds[0]) for item in value)
+    return part_section(kinds[0])(**section_of(value, kinds[0]))
+
+
+def section_of(value: Any, protocol: Any) -> dict[str, Any]:
+    """The keys of a section that gives this part again; a FedfuseError where another process could not import it."""
+    thing = type(value) if is_dataclass(value) else value
+    names = {cls: name for name, cls in PARTS.get(protocol, {}).items()}
+    name = names.get(thing) or signature.importable_name(thing)
+    if name is None:
+        raise FedfuseError(
+            f"{thing!r} cannot be stated in a file: define it at the top level of a module, not in a notebook or a "
+            "function"
+        )
+    if not is_dataclass(value):
+        return {"name": name}
+    hints = signature.hints_of(thing)
+    settings = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+    return {"name": name, **{key: file_value(v, hints[key]) for key, v in settings.items()}}
+
+
+class PartSection(NamedSection):
+    """A part of an algorithm: its name and its settings."""
+
+    key: ClassVar[str] = "name"
+    protocol: ClassVar[Any] = None
+    name: str
+
+    @classmethod
+    def from_value(cls, value: Any) -> Any:
+        plain = isinstance(value, Mapping | NamedSection)
+        return value if plain else section_of(value, cls.protocol)
+
+    def settings_schema(self) -> type[BaseModel]:
+        return signature.schema(self.function(), file_type, file_value)
+
+    def complete(self, place: str) -> list[Problem]:
+        try:
+            if not isinstance(self.function(), type):  # the function is the part
+                return [Problem(f"{place}.{key}", value, "is not a setting") for key, value in self.settings.items()]
+        except FedfuseError:
+            pass  # reported by the other sections' own check
+        return super().complete(place)
+
+    def build(self) -> Any:
+        """The part as a value."""
+        function = self.function()
+        return signature.call(function, built(self.settings)) if isinstance(function, type) else function
+
+
+@cache
+def part_section(protocol: Any) -> type[PartSection]:
+    """The section of parts of this kind."""
+    kind, known = protocol, PARTS.get(protocol, {})
+
+    class SectionOfKind(PartSection):
+        what: ClassVar[str] = kind.__name__.lower()
+        catalogue: ClassVar[Mapping[str, signature.Function]] = known
+        protocol: ClassVar[Any] = kind
+
+    return SectionOfKind
+
+
+def built(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with their sections built."""
+    return {key: _built(value) for key, value in settings.items()}
+
+
+def _built(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return tuple(_built(item) for item in value)
+    return value.build() if isinstance(value, PartSection | AlgorithmSection) else value
+
+
+class AlgorithmSection(NamedSection):
+    """The algorithm by name, and its hyperparameters."""
+
+    key, what, catalogue = "name", "algorithm", ALGORITHMS
+    name: str = "fedavg"
+
+    @classmethod
+    def from_value(cls, value: Any) -> Any:
+        return algorithm_keys(value) if isinstance(value, Algorithm) else value
+
+    def function(self) -> signature.Function:
+        if not self.name.startswith(signature.LOCAL):
+            return super().function()
+        algorithm = signature.local_object(self.name)
+        return lambda: algorithm
+
+    def settings_schema(self) -> type[BaseModel]:
+        return signature.schema(self.function(), file_type, file_value)
+
+    def pass_on(self, place: str) -> list[Problem]:
+        """An argument that is a setting of a part goes into that part's section."""
+        assert self.__pydantic_extra__ is not None
+        problems = []
+        hints = signature.hints_of(self.function())
+        for name, value in self.settings.items():
+            owners = [mark.part for mark in get_args(hints.get(name))[1:] if isinstance(mark, SettingOf)]
+            part = self.settings.get(owners[0]) if owners else None
+            if value is None or not isinstance(part, PartSection):
+                continue
+            try:
+                problem = missing_setting(part.function(), name)
+            except FedfuseError:
+                continue  # an unknown part is reported by its own section
+            if problem is not None:
+                problems.append(Problem(f"{place}.{name}", value, problem))
+                continue
+            assert part.__pydantic_extra__ is not None
+            part.__pydantic_extra__[name] = value
+            self.__pydantic_extra__[name] = None
+        return problems
+
+    def build(self) -> Algorithm:
+        """The algorithm as a value."""
+        algorithm = signature.call(self.function(), built(self.settings))
+        if not isinstance(algorithm, Algorithm):
+            raise FedfuseError(f"algorithm {self.name!r} gave a {type(algorithm).__name__}, not an Algorithm")
+        return algorithm
+
+
+def algorithm_keys(algorithm: Algorithm) -> dict[str, Any]:
+    """The keys of a section that gives this algorithm again, by the call that made it.
+
+    Of one that was made or changed in another way: a name by which this process alone finds it.
+    """
+    if algorithm.made_by is not None:
+        function, arguments = algorithm.made_by
+        names = {function: name for name, function in ALGORITHMS.items()}
+        name = names.get(function) or signature.importable_name(function)
+        try:
+            if name is not None and signature.call(function, arguments) == algorithm:
+                hints = signature.hints_of(function)
+                return {"name": name, **{key: _argument(value, hints.get(key)) for key, value in arguments.items()}}
+        except FedfuseError:
+            pass  # a part of it cannot be stated in a file
+    return {"name": signature.name_of(algorithm, algorithm.name)}
+
+
+def _argument(value: Any, hint: Any) -> Any:
+    return algorithm_keys(value) if isinstance(value, Algorithm) else file_value(value, hint)

@@ -1,0 +1,78 @@
+"""Admission: which of the vetted client models take part in the fusion, judged on the server's validation data."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from fedfuse import bounds, codec
+from fedfuse.context import Context
+from fedfuse.evaluate import evaluate
+from fedfuse.types import FedfuseError, Update, model_of
+
+
+class Admission(Protocol):
+    def __call__(self, updates: Iterable[Update], ctx: Context) -> Iterator[tuple[Update, str | None]]:
+        """The same updates in the same order, each with the reason why it is left out, or None."""
+
+
+def admit_all(updates: Iterable[Update], ctx: Context) -> Iterator[tuple[Update, str | None]]:
+    """Every update takes part."""
+    return ((update, None) for update in updates)
+
+
+@dataclass(frozen=True)
+class DropWorst:
+    """FedDF's drop-worst: a client whose validation accuracy is below `factor` times chance is left out of everything.
+
+    With `deviations` (1.5 in the released code): if none is that bad, those below mean - deviations * std are left
+    out. As in the code, the best client is not counted in mean and std. This needs all accuracies first, so updates
+    wait in a temporary folder, not in memory.
+    """
+
+    factor: float = 1.2
+    deviations: float | None = None
+
+    def __post_init__(self) -> None:
+        bounds.not_negative(self, "0 drops none", factor=self.factor, deviations=self.deviations)
+
+    def __call__(self, updates: Iterable[Update], ctx: Context) -> Iterator[tuple[Update, str | None]]:
+        if not len(ctx.data.validation):
+            raise FedfuseError("drop-worst looks at validation accuracy: hold out data.validation")
+        bar = self.factor / ctx.data.validation.classes
+        if self.deviations is None:
+            for update in updates:
+                yield update, _problem(_validation_accuracy(update, ctx), bar, "chance")
+            return
+        with tempfile.TemporaryDirectory(prefix="fedfuse-") as folder:
+            accuracies: list[float] = []
+            for update in updates:
+                accuracies.append(_validation_accuracy(update, ctx))
+                (Path(folder) / str(len(accuracies))).write_bytes(codec.encode_update(update))
+            what = "chance"
+            if all(accuracy >= bar for accuracy in accuracies):
+                bar, what = self._outlier_bar(accuracies), f"the mean less {self.deviations:g} deviations"
+            for number, accuracy in enumerate(accuracies, 1):
+                stored = codec.decode_update((Path(folder) / str(number)).read_bytes())
+                yield stored, _problem(accuracy, bar, what)
+
+    def _outlier_bar(self, accuracies: list[float]) -> float:
+        others = sorted(accuracies)[:-1]
+        if not others or self.deviations is None:
+            return -math.inf
+        return float(np.mean(others) - self.deviations * np.std(others))
+
+
+def _validation_accuracy(update: Update, ctx: Context) -> float:
+    net = ctx.nets.load(model_of(update, "drop-worst judges client models"), "teacher")
+    return evaluate(net, ctx.data.validation).accuracy
+
+
+def _problem(accuracy: float, bar: float, what: str) -> str | None:
+    return None if accuracy >= bar else f"validation accuracy {accuracy:.4f} is below {bar:.4f} ({what})"

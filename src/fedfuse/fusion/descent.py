@@ -1,0 +1,102 @@
+"""The loop that all distillers share: gradient steps on batches of the pool, towards its soft labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedfuse import optimizers, rng
+from fedfuse.data.augment import augmentation
+from fedfuse.fusion.labelling import SoftLabels
+from fedfuse.predict import Pool
+from fedfuse.types import FedfuseError
+
+Draw = Callable[[str], torch.Generator]  # a purpose -> its generator
+CHECK_EVERY = 100  # steps between two checks that the loss is finite
+
+
+class Descent:
+    """Steps of one student. `walk` yields the number of steps taken so far."""
+
+    def __init__(
+        self,
+        net: nn.Module,
+        pool: Pool,
+        labels: SoftLabels,
+        optimizer: optimizers.Optimizer,
+        rate: Callable[[int], float],  # of a step, from 1
+        *,
+        steps: int,
+        batch_size: int,
+        clip: float | None = None,
+        augment: str = "none",
+        per_class: bool = False,
+    ) -> None:
+        self.net, self.pool, self.labels, self.optimizer, self.rate = net, pool, labels, optimizer, rate
+        self.steps, self.batch_size, self.clip, self.augment = steps, batch_size, clip, augment
+        self.taken = 0
+        self._cross_entropies = torch.empty(steps)
+        self._floors: list[Tensor] = []
+        self._parameters = optimizer.parameters
+        self._device = self._parameters[0].device
+        self._softened = labels.temperature != 1
+        self._scale = labels.temperature**2 / (labels.probs.shape[1] if per_class else 1)
+        self._scaled = self._scale != 1
+
+    def walk(self, draw: Draw) -> Iterator[int]:
+        """Take the steps. Batches, augmentation and random layers draw from `draw`."""
+        order, views, size = draw("order"), draw("augment"), len(self.labels.rows)
+        change = None
+        if self.augment != "none":
+            change = augmentation(self.augment, tuple(self.pool.batch(self.labels.rows[:1]).shape[1:]))
+        with _training(self.net, draw("layers")):
+            while self.taken < self.steps:
+                # In whole batches: what is left over comes up in another epoch's order.
+                number = min(size // self.batch_size, self.steps - self.taken)
+                drawn = torch.randperm(size, generator=order)[: number * self.batch_size].view(number, -1)
+                self._floors.append(self.labels.floor[drawn].mean(1))
+                for index in drawn:
+                    x = self.pool.batch(self.labels.rows[index])
+                    self._step(x if change is None else change(x, views), self.labels.probs[index])
+                    yield self.taken
+        self._check_finite()
+
+    def _step(self, x: Tensor, probs: Tensor) -> None:
+        """One gradient step on inputs (B, ...) with soft labels (B, C)."""
+        logits = self.net(x.to(self._device))
+        if self._softened:
+            logits = logits / self.labels.temperature
+        loss = F.cross_entropy(logits, probs.to(self._device))
+        self.optimizer.zero_grad()
+        (loss * self._scale if self._scaled else loss).backward()  # type: ignore[no-untyped-call]
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(self._parameters, self.clip)
+        self.optimizer.rate = self.rate(self.taken + 1)
+        self.optimizer.step()
+        self._cross_entropies[self.taken] = loss.detach()
+        self.taken += 1
+        if self.taken % CHECK_EVERY == 0:
+            self._check_finite()
+
+    def _check_finite(self) -> None:
+        recent = self._cross_entropies[max(0, self.taken - CHECK_EVERY) : self.taken]
+        if not bool(torch.isfinite(recent).all()):
+            step = self.taken - len(recent) + int(torch.isfinite(recent).logical_not().nonzero()[0]) + 1
+            raise FedfuseError(f"the loss of distillation step {step} is not finite: lower lr or clip the gradient")
+
+    def losses(self) -> Tensor:
+        """The loss of each step's batch (steps,): the cross entropy above its floor."""
+        above = self._cross_entropies[: self.taken] - torch.cat(self._floors)[: self.taken]
+        return above * self.labels.temperature**2
+
+
+@contextmanager
+def _training(net: nn.Module, layers: torch.Generator) -> Iterator[None]:
+    """Train mode with gradients, whatever the caller's; layers that draw for themselves (dropout) use `layers`."""
+    with torch.enable_grad(), rng.ambient(layers):
+        net.train()
+        yield

@@ -1,0 +1,90 @@
+"""The coordinate-wise median, as an aggregate and as a target: a minority of wild clients moves it little.
+
+Yin, Chen, Kannan, Bartlett: Byzantine-Robust Distributed Learning. ICML 2018. arXiv:1803.01498.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedfuse import bounds
+from fedfuse.context import Context
+from fedfuse.fusion.aggregate import Aggregated, BufferPolicy, RunningAggregate, with_buffers
+from fedfuse.fusion.spill import SpillingRows
+from fedfuse.fusion.table import TableTarget
+from fedfuse.fusion.target import RunningTarget, on_stack
+from fedfuse.types import FedfuseError, ServerState, Snapshot, Update, model_of
+
+BLOCK = 1 << 20  # numbers that are sorted at once
+
+
+def median(rows: Tensor) -> Tensor:
+    """(K, ...) -> (...): the middle value over K, or halfway between the two in the middle."""
+    ordered, half = rows.sort(0).values, len(rows) // 2
+    low = ordered[(len(rows) - 1) // 2]
+    return low + (ordered[half] - low) / 2  # of equal values exactly that value
+
+
+@dataclass(frozen=True)
+class CoordinateMedian:
+    """The median over clients of every parameter and buffer. Numbers of examples, which a client claims, do not count.
+
+    It needs all models at once: past a bound they lie in a temporary file.
+    """
+
+    buffers: BufferPolicy = "mean"
+
+    def start(self, server: ServerState, ctx: Context) -> RunningAggregate:
+        return _RunningMedian(self.buffers, server, ctx)
+
+
+class _RunningMedian:
+    def __init__(self, buffers: BufferPolicy, server: ServerState, ctx: Context) -> None:
+        self._buffers, self._server, self._ctx = buffers, server, ctx
+        self._rows: dict[str, SpillingRows] = {}  # by architecture: a model a row
+
+    def add(self, update: Update) -> None:
+        model = model_of(update, "CoordinateMedian is one of models")
+        row = torch.cat([t.reshape(-1).double() for t in (*model.params.values(), *model.buffers.values())])
+        self._rows.setdefault(model.arch, SpillingRows(torch.float64)).append(row[None])
+
+    def value(self) -> Aggregated:
+        models = {arch: self._model(arch, rows.whole()) for arch, rows in self._rows.items()}
+        return Aggregated(models, self._server.memory)
+
+    def _model(self, arch: str, rows: Tensor) -> Snapshot:
+        columns = max(1, BLOCK // len(rows))
+        flat = torch.cat([median(block) for block in torch.split(rows, columns, dim=1)])
+        template = self._server.models[arch]
+        tensors = {**template.params, **template.buffers}
+        pieces = torch.split(flat, [t.numel() for t in tensors.values()])
+        named = {
+            name: (piece if like.is_floating_point() else piece.round()).to(like.dtype).view(like.shape)
+            for (name, like), piece in zip(tensors.items(), pieces, strict=True)
+        }
+        params, buffers = ({name: named[name] for name in group} for group in (template.params, template.buffers))
+        return with_buffers(Snapshot(arch, params, buffers), self._buffers, self._server, self._ctx)
+
+
+@dataclass(frozen=True)
+class MedianLogits:
+    """softmax(median over the teachers of each logit / temperature). All teachers count alike."""
+
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        bounds.positive(self, temperature=self.temperature)
+
+    def start(self, rows: int, classes: int) -> RunningTarget:
+        return TableTarget(self._labels, rows, classes)
+
+    def _labels(self, logits: Tensor, weights: Tensor) -> Tensor:  # (M, n, C), (M,) -> (n, C)
+        if len(set(weights.tolist())) > 1:
+            raise FedfuseError("MedianLogits counts all teachers alike: leave their weights out, or use MeanLogits")
+        return torch.softmax(median(logits) / self.temperature, 1)
+
+    def __call__(self, logits: Tensor, weights: Tensor | None = None) -> Tensor:
+        return on_stack(self, logits, weights)

@@ -1,0 +1,63 @@
+"""The numbers of a round that the report draws; None where its algorithm does not record them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+from typing import Literal
+
+from fedfuse.facts import ConfidenceBins, Quality
+from fedfuse.records.record import RoundRecord
+
+Who = Literal["clients", "average", "ensemble", "student"]
+
+
+def mean_client(record: RoundRecord) -> float | None:
+    return record.facts.clients.mean if record.facts.clients else None
+
+
+def ensemble(record: RoundRecord) -> float | None:
+    return record.facts.ensemble.accuracy if record.facts.ensemble else None
+
+
+def average(record: RoundRecord) -> float | None:
+    return _mean_accuracy(_qualities(record, "average"))
+
+
+def student(record: RoundRecord) -> float | None:
+    return _mean_accuracy(_qualities(record, "student"))
+
+
+def disagreement(record: RoundRecord) -> float | None:
+    return record.facts.ensemble.disagreement if record.facts.ensemble else None
+
+
+def agreement(record: RoundRecord, client: int) -> float | None:
+    """How often the client predicts the ensemble's class."""
+    return record.facts.agreement.get(str(client))
+
+
+def confidence(record: RoundRecord, who: Who) -> ConfidenceBins | None:
+    """Right and wrong answers by confidence; of students over all architectures."""
+    if who == "clients":
+        return record.facts.clients.confidence if record.facts.clients else None
+    if who == "ensemble":
+        return record.facts.ensemble.confidence if record.facts.ensemble else None
+    return total([quality.confidence for quality in _qualities(record, who) if quality and quality.confidence])
+
+
+def total(bins: Sequence[ConfidenceBins]) -> ConfidenceBins | None:
+    return reduce(add, bins) if bins else None
+
+
+def _qualities(record: RoundRecord, which: Literal["average", "student"]) -> list[Quality | None]:
+    """One for each architecture that was distilled."""
+    return [s.average if which == "average" else s.student for s in record.facts.students.values()]
+
+
+def _mean_accuracy(qualities: Sequence[Quality | None]) -> float | None:
+    """The mean over architectures, where all have one."""
+    known = [q.accuracy for q in qualities if q is not None and q.accuracy is not None]
+    return statistics.fmean(known) if known and len(known) == len(qualities) else None
