@@ -23,6 +23,7 @@ from fedfuse.algorithms import ALGORITHMS, fedavg
 from fedfuse.context import Context, Nets
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
+from fedfuse.fusion import Aggregate, Aggregated
 from fedfuse.local import Training
 from fedfuse.local_settings import LocalSettings
 from fedfuse.types import Extras, Failure, Groups, ServerState, Snapshot, Task, TensorSpec, Update
@@ -86,6 +87,14 @@ def snapshot(*values: float, arch: str = "one", dtype: torch.dtype = torch.float
 
 def update(client: int, examples: int, model: Snapshot | None) -> Update:
     return Update(client, examples, model)
+
+
+def aggregated(aggregate: Aggregate, server: ServerState, updates: Iterable[Update], ctx: Context) -> Aggregated:
+    """The value of an aggregate after these updates."""
+    running = aggregate.start(server, ctx)
+    for each in updates:
+        running.add(each)
+    return running.value()
 
 
 def trained(ctx: Context, server: ServerState, algorithm: Algorithm, clients: Iterable[int]) -> list[Update]:

@@ -100,7 +100,7 @@ experiment = fedfuse.Experiment(
     algorithm={"name": "feddf", "steps": 4, "patience": 4, "batch_size": 16},
     run={"rounds": 1, "workers": 1},
 )
-experiment.run(sys.argv[1])
+fedfuse.run(experiment, sys.argv[1])
 loaded = sorted(name for name in sys.modules if name.startswith("torch._dynamo"))
 assert not loaded, loaded
 """

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedfuse.context import Context
 from fedfuse.testing import copied, tensors_of
 from fedfuse.types import Extras, Failure, ServerState, Snapshot, TensorSpec, Update
-from fedfuse.vet import QuorumNotMet, Vetted, Vetting
+from fedfuse.vet import QuorumNotMet, VettedUpdates, Vetting
 from tests.doubles import NORMED, context, initial
 
 CTX = context((NORMED, "mlp:8", NORMED))
@@ -37,9 +37,9 @@ def vetted(
     rules: Vetting | None = None,
     cohort: Sequence[int] = (0, 1, 2),
     ctx: Context = CTX,
-) -> Vetted:
+) -> VettedUpdates:
     """All answers, taken in; quorum 0 so that a refusal can be looked at."""
-    stream = Vetted(answers, cohort, SERVER, rules or Vetting(quorum=0), ctx, expect)
+    stream = VettedUpdates(answers, cohort, SERVER, rules or Vetting(quorum=0), ctx, expect)
     for _ in stream:
         pass
     return stream
@@ -51,7 +51,7 @@ def soft(update: Update, labels: Tensor) -> Update:
 
 def reason(update: Update, rules: Vetting | None = None) -> str:
     seen = vetted([update], rules)
-    assert seen.accepted == set()
+    assert seen.clients == {}
     return seen.rejected[update.client]
 
 
@@ -94,7 +94,7 @@ def first_to(value: float) -> Callable[[Tensor], Tensor]:
 def test_a_sound_update_is_accepted_and_counted() -> None:
     sound = valid()
     seen = vetted([sound])
-    assert (seen.accepted, seen.rejected) == ({0}, {})
+    assert (seen.clients.keys(), seen.rejected) == ({0}, {})
     numbers = sum(t.numel() for t in tensors_of(model_of(sound)).values()) + 6
     assert seen.params_up == numbers
     assert seen.bytes_up == 4 * (numbers - 1) + 8  # all floats but the counter of batch norm
@@ -138,7 +138,7 @@ def test_a_sound_update_is_accepted_and_counted() -> None:
 def test_each_fault_is_refused_with_its_reason(corrupt: Corrupt, said: str) -> None:
     refused = corrupt(valid())
     seen = vetted([refused])
-    assert seen.accepted == set()
+    assert seen.clients == {}
     with pytest.raises(AssertionError, match=said):
         raise AssertionError(seen.rejected[refused.client])
 
@@ -151,14 +151,14 @@ def test_a_parameter_too_many_is_refused() -> None:
 
 def test_a_second_update_in_a_round_is_refused_and_the_first_stands() -> None:
     seen = vetted([valid(), valid(2), valid()])
-    assert seen.accepted == {0, 2}
+    assert seen.clients.keys() == {0, 2}
     assert seen.rejected == {0: "sent a second update in one round"}
 
 
 def test_a_refused_client_may_not_try_again_in_the_same_round() -> None:
     # One update per client and round: else the record would name it as refused and the model hold it.
     seen = vetted([replace(valid(), num_examples=0), valid(), valid(2)])
-    assert seen.accepted == {2}
+    assert seen.clients.keys() == {2}
     assert seen.rejected[0].startswith("claims 0 examples")
 
 
@@ -167,28 +167,28 @@ def test_the_norm_bound_is_on_the_way_from_the_servers_model(moved: float, accep
     # (3, 4) moved by its own direction: the distance over all parameters is what was asked for.
     far = with_param(valid(), "0.bias", lambda t: t + moved * torch.tensor([0.6, 0.8, 0, 0, 0]))
     seen = vetted([far], Vetting(quorum=0, max_norm=5.000001))
-    assert (seen.accepted == {0}) is accepted
+    assert (seen.clients.keys() == {0}) is accepted
     if not accepted:
         assert seen.rejected[0] == "moved by 5.1, more than the bound of 5"
 
 
 def test_without_a_bound_any_distance_is_accepted() -> None:
-    assert vetted([with_param(valid(), "0.bias", lambda t: t + 1e6)]).accepted == {0}
+    assert vetted([with_param(valid(), "0.bias", lambda t: t + 1e6)]).clients.keys() == {0}
 
 
 def test_the_cap_on_examples_is_the_rules() -> None:
     rules = Vetting(quorum=0, max_examples=20)
-    assert vetted([valid(examples=20)], rules).accepted == {0}
+    assert vetted([valid(examples=20)], rules).clients.keys() == {0}
     assert "from 1 to 20" in reason(valid(examples=21), rules)
 
 
 def test_a_failure_is_on_record_and_is_no_update() -> None:
     seen = vetted([Failure(1, "its worker process died"), valid(2)])
-    assert (seen.accepted, seen.rejected) == ({2}, {1: "its worker process died"})
+    assert (seen.clients.keys(), seen.rejected) == ({2}, {1: "its worker process died"})
 
 
 def test_a_stream_that_ends_below_the_quorum_raises_and_one_at_it_does_not() -> None:
-    assert vetted([valid(0), valid(2)], Vetting(quorum=2)).accepted == {0, 2}
+    assert vetted([valid(0), valid(2)], Vetting(quorum=2)).clients.keys() == {0, 2}
     with pytest.raises(QuorumNotMet, match="1 of 3 clients, the quorum is 2"):
         vetted([valid(0), Failure(2, "gone")], Vetting(quorum=2))
 
@@ -201,7 +201,7 @@ def test_it_is_a_stream_that_asks_for_the_next_only_when_asked() -> None:
             taken.append(client)
             yield valid(client)
 
-    stream = iter(Vetted(answers(), (0, 1, 2), SERVER, Vetting(), CTX, expect))
+    stream = iter(VettedUpdates(answers(), (0, 1, 2), SERVER, Vetting(), CTX, expect))
     next(stream)
     assert taken == [0]
 
@@ -276,20 +276,20 @@ def corruptions(draw: st.DrawFn) -> Update:
 @given(sound_updates())
 def test_any_sound_update_is_accepted(update: Update) -> None:
     seen = vetted([update])
-    assert (seen.accepted, seen.rejected) == ({update.client}, {})
+    assert (seen.clients.keys(), seen.rejected) == ({update.client}, {})
 
 
 @given(corruptions())
 def test_any_single_corruption_is_refused_and_no_other_client_pays_for_it(update: Update) -> None:
     others = [valid(client) for client in (0, 1, 2) if client != update.client]
     seen = vetted([update, *others])
-    assert seen.accepted == {u.client for u in others}
+    assert seen.clients.keys() == {u.client for u in others}
     assert set(seen.rejected) == {update.client}
 
 
 def test_a_client_that_was_sent_a_model_owes_one() -> None:
     bare = Update(1, 10, None)
-    stream = Vetted([bare], (1,), SERVER, Vetting(quorum=0), CTX, modelled={1})
+    stream = VettedUpdates([bare], (1,), SERVER, Vetting(quorum=0), CTX, sent_model={1})
     assert list(stream) == []
     assert stream.rejected == {1: "was sent a model and answered without one"}
-    assert list(Vetted([bare], (1,), SERVER, Vetting(quorum=0), CTX)) == [bare]  # nobody asked it for a model
+    assert list(VettedUpdates([bare], (1,), SERVER, Vetting(quorum=0), CTX)) == [bare]  # nobody asked it for a model

@@ -35,7 +35,7 @@ import fedfuse
 from fedfuse.flower import Deployment
 from fedfuse.flower.loopback.federation import CONNECTION, LINK, Loopback, loopback
 from fedfuse.flower.loopback.up import submit
-from fedfuse.terminal.progress import Silent
+from fedfuse.runs.display import Silent
 from fedfuse.types import FedfuseError
 
 EXAMPLES, FEATURES, CLASSES = 64, 64, 10  # of each client

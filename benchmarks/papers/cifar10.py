@@ -19,7 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 import fedfuse
+from fedfuse.records.record import RoundRecord
 from fedfuse.records.statistics import Row
+from fedfuse.reports import measures
 from fedfuse.runs.compare import compare
 from fedfuse.terminal.progress import Lines
 
@@ -48,25 +50,27 @@ def table(rows: dict[float, list[Row]], given: argparse.Namespace, seconds: floa
         made.add_column(column, justify="left" if column == "algorithm" else "right")
     for alpha, pair in rows.items():
         for name, row in zip(("FedAvg", "FedDF"), pair, strict=True):
-            facts = () if name == "FedAvg" else (last_average(row), last_ensemble(row))
+            facts = (
+                () if name == "FedAvg" else (average_of(row.runs[0].history[-1]), ensemble_of(row.runs[0].history[-1]))
+            )
             cells = (row.best[0], row.final[0], row.mean_over_rounds[0])
             made.add_row(f"{alpha:g}", name, *(f"{100 * v:.2f}" for v in (*cells, *facts)))
     return made
 
 
-def last_average(row: Row) -> float:
-    return float(row.runs[0].final.facts["students"]["resnet8"]["average"]["accuracy"])
+def average_of(record: RoundRecord) -> float:
+    return measures.average(record) or 0.0
 
 
-def last_ensemble(row: Row) -> float:
-    return float(row.runs[0].final.facts["ensemble"]["accuracy"])
+def ensemble_of(record: RoundRecord) -> float:
+    return measures.ensemble(record) or 0.0
 
 
 def picture(rows: dict[float, list[Row]], out: Path, given: argparse.Namespace) -> None:
     figure, axes = panels(len(rows))
     for axis, (alpha, (fedavg, feddf)) in zip(axes, rows.items(), strict=True):
         history = feddf.runs[0].history
-        before = [r.facts["students"]["resnet8"]["average"]["accuracy"] for r in history]
+        before = [average_of(r) for r in history]
         band(axis, [[r.test_accuracy for r in fedavg.runs[0].history]], "FedAvg", COLOURS[0])
         band(axis, [before], "FedDF, average before distillation", COLOURS[1], "--")
         band(axis, [[r.test_accuracy for r in history]], "FedDF, student after it", COLOURS[1])
@@ -92,9 +96,9 @@ def main() -> None:
         alpha: compare(
             experiment(alpha, given),
             ["fedavg", feddf],
-            [0],
-            given.out / f"alpha-{alpha:g}",
-            Lines(Console(stderr=True)),
+            seeds=[0],
+            out=given.out / f"alpha-{alpha:g}",
+            display=Lines(Console(stderr=True)),
         )
         for alpha in (1.0, 0.1)
     }

@@ -33,7 +33,13 @@ TARGET = 0.85
 
 def run(out: Path, seeds: int, rounds: int) -> list[Row]:
     experiment = fedfuse.load("digits", {"run.rounds": rounds})
-    return compare(experiment, list(ALGORITHMS.values()), range(seeds), out / "runs", Lines(Console(stderr=True)))
+    return compare(
+        experiment,
+        list(ALGORITHMS.values()),
+        seeds=range(seeds),
+        out=out / "runs",
+        display=Lines(Console(stderr=True)),
+    )
 
 
 def picture(rows: list[Row], out: Path, seeds: int) -> None:

@@ -40,8 +40,9 @@ from fedfuse.algorithm import Facts, Fuse
 from fedfuse.algorithms.fedavg import fedavg
 from fedfuse.context import Context
 from fedfuse.engines import InProcess
-from fedfuse.fusion import DirichletMixture, MeanProbs, outputs
+from fedfuse.fusion import DirichletMixture, MeanProbs, logits_of
 from fedfuse.round import run_round
+from fedfuse.runs.setup import load_federation, set_up
 from fedfuse.types import ServerState, Snapshot, Update
 from fedfuse.vet import Vetting
 
@@ -108,7 +109,7 @@ def context(seed: int, scale: Scale) -> Context:
         local={"epochs": 2, "batch_size": 40, "lr": 0.1, "momentum": 0.9},
         run={"rounds": scale.rounds, "seed": seed},
     )
-    return experiment.context(experiment.federation())
+    return set_up(experiment, load_federation(experiment)).ctx
 
 
 def train(ctx: Context) -> tuple[Snapshot, list[Snapshot]]:
@@ -176,7 +177,7 @@ def mixture(models: Sequence[Snapshot], shares: Sequence[float]) -> Snapshot:
 def logits(model: Snapshot, ctx: Context) -> Tensor:
     """(N, C) on the test data."""
     test = ctx.data.test
-    return outputs(ctx.nets.load(model), test, torch.arange(len(test)), "a mixture")
+    return logits_of(ctx.nets.load(model), test, torch.arange(len(test)), "a mixture")
 
 
 def accuracy(scores: Tensor, ctx: Context) -> float:

@@ -35,8 +35,9 @@ import fedfuse
 from fedfuse import tree
 from fedfuse.context import Context
 from fedfuse.fusion import AdamCosine, Distilled, MeanLogits
-from fedfuse.fusion.labelling import Lecture, SoftLabels
+from fedfuse.fusion.labelling import Labelling, SoftLabels
 from fedfuse.fusion.table import reachable
+from fedfuse.runs.setup import load_federation, set_up
 from fedfuse.types import ServerState, Snapshot, Update
 
 ARCH, SMALL, SHAPE, BATCH = "resnet8", "mlp:128", (3, 8, 8), 128
@@ -69,7 +70,7 @@ def context(clients: int, pool: int) -> Context:
         models=ARCH,
         local={"epochs": 1},
     )
-    return made.context(made.federation()).at(1)
+    return set_up(made, load_federation(made)).ctx.at(1)
 
 
 def teachers(clients: int, ctx: Context) -> Iterator[Update]:
@@ -81,12 +82,12 @@ def teachers(clients: int, ctx: Context) -> Iterator[Update]:
 def once(clients: int, students: Sequence[str], steps: int, ctx: Context) -> list[Time]:
     """fedfuse's table and distiller: the time when each student is ready, the teachers' included."""
     distiller, pool, start = AdamCosine(steps=steps, batch_size=BATCH), pool_of(ctx), Time.now()
-    lecture = Lecture(MeanLogits(), pool, reachable(len(pool), steps, BATCH, ctx.rng("pool")))
+    labelling = Labelling(MeanLogits(), pool, reachable(len(pool), steps, BATCH, ctx.rng("pool")))
     for update in teachers(clients, ctx):
         assert update.model is not None
         name = f"client {update.client}"
-        lecture.take(lecture.listen(ctx.nets.load(update.model, "teacher"), name), name)
-    labels, ready = lecture.labels(), []
+        labelling.add(labelling.logits(ctx.nets.load(update.model, "teacher"), name), name)
+    labels, ready = labelling.value(), []
     for arch in students:
         distiller(ctx.nets.scratch(arch, "student"), pool, labels, None, ctx.rng)
         ready.append(Time.now().since(start))

@@ -37,7 +37,7 @@ from fedfuse.context import Context, Nets
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
 from fedfuse.engines import InProcess
-from fedfuse.fusion import AdamCosine, MeanLogits, WeightedMean, outputs
+from fedfuse.fusion import AdamCosine, MeanLogits, WeightedMean, logits_of
 from fedfuse.fusion.table import TensorPool
 from fedfuse.local_settings import LocalSettings
 from fedfuse.types import ServerState, Snapshot, Task, Update
@@ -95,7 +95,10 @@ def make(seed: int, scale: Scale, *, shared_start: bool) -> Toy:
     settings = LocalSettings(epochs=scale.epochs, batch_size=20, lr=0.1)
     ctx = Context(seed, 1, settings, data, (ARCH, ARCH), Nets(3, (2,)), round=1)
     updates = train(ctx, shared_start)
-    averages, _ = WeightedMean()(ServerState(0, {}), updates, ctx)
+    running = WeightedMean().start(ServerState(0, {}), ctx)
+    for update in updates:
+        running.add(update)
+    averages = running.value().models
     first, second, average = (net(m) for m in (*(u.model for u in updates), averages[ARCH]) if m is not None)
     pool = EDGE * (2 * torch.rand(POOL, 2, generator=ctx.rng("pool")) - 1)
     distiller = AdamCosine(lr=1e-2, steps=scale.steps, batch_size=POOL)
@@ -118,7 +121,7 @@ def net(model: Snapshot) -> nn.Module:
 def probabilities(nets: Sequence[nn.Module], x: Tensor) -> Tensor:
     """x (N, 2) -> (N, 3)."""
     rows = torch.arange(len(x))
-    return MeanLogits()(torch.stack([outputs(each, TensorPool(x), rows, "a model") for each in nets]))
+    return MeanLogits()(torch.stack([logits_of(each, TensorPool(x), rows, "a model") for each in nets]))
 
 
 def scores(toy: Toy) -> dict[str, Score]:

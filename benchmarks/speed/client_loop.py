@@ -20,6 +20,7 @@ import fedfuse
 from fedfuse import models, rng
 from fedfuse.context import Context
 from fedfuse.local import Training
+from fedfuse.runs.setup import load_federation, set_up
 from fedfuse.types import Task
 
 BATCH = 64
@@ -69,7 +70,7 @@ def main() -> None:
     given = options.parse_args()
     torch.set_num_threads(1)
     made = experiment(given.arch, given.batches)
-    ctx = made.context(made.federation()).at(1)
+    ctx = set_up(made, load_federation(made)).ctx.at(1)
     task = Task(0, 1, ctx.nets.initial(given.arch, ctx.rng("init")))
     ours(ctx, task), bare(ctx, given.arch)  # warm up
     pairs = [(ours(ctx, task), bare(ctx, given.arch)) for _ in range(given.repeats)]

@@ -24,6 +24,7 @@ import torch
 import fedfuse
 from fedfuse.context import Context, Nets
 from fedfuse.engines import InProcess, Workers
+from fedfuse.runs.setup import load_federation, set_up
 from fedfuse.types import Failure, Task
 
 
@@ -59,8 +60,8 @@ def main() -> None:
     given = options.parse_args()
     torch.set_num_threads(1)
     made = experiment(given.arch, given.clients, given.examples)
-    federation = made.federation()
-    ctx = made.context(federation).at(1)
+    federation = load_federation(made)
+    ctx = set_up(made, federation).ctx.at(1)
     algorithm = made.algorithm.build()
     model = ctx.nets.initial(given.arch, ctx.rng("init"))
     tasks = [Task(k, 1, model) for k in range(given.clients)]

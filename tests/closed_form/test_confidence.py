@@ -7,30 +7,38 @@ import torch
 from torch import nn
 
 from fedfuse.data.examples import Examples
-from fedfuse.evaluate import BINS, Confidence, evaluate, examine
+from fedfuse.evaluate import BINS, confidence_bins, evaluate, evaluate_in_detail
 from fedfuse.fusion.diagnostics import quality
 
 
 def test_bins_by_hand() -> None:
     # Confidences 0.55 (bin 9: 8/15 to 9/15), 0.95 and 1.0 (bin 15); the second one is wrong.
     probs = torch.tensor([[0.55, 0.45], [0.95, 0.05], [0.0, 1.0]])
-    seen = Confidence.of(probs, torch.tensor([0, 1, 1]))
-    assert (seen.right[8], seen.wrong[8], float(seen.total[8])) == (1, 0, pytest.approx(0.55))
-    assert (seen.right[14], seen.wrong[14], float(seen.total[14])) == (1, 1, pytest.approx(1.95))
-    assert int((seen.right + seen.wrong).sum()) == 3
+    bins = confidence_bins(probs, torch.tensor([0, 1, 1]))
+    assert (bins.right[8], bins.wrong[8], bins.total[8]) == (1, 0, pytest.approx(0.55))
+    assert (bins.right[14], bins.wrong[14], bins.total[14]) == (1, 1, pytest.approx(1.95))
+    assert sum(bins.count) == 3
+    # |1 - 0.55| in bin 9 and |1 - 1.95| in bin 15, over three answers.
+    assert bins.calibration_error == pytest.approx((0.45 + 0.95) / 3)
 
 
 def test_the_calibration_error_is_that_of_the_bins() -> None:
     generator = torch.Generator().manual_seed(0)
     probs = torch.softmax(3 * torch.randn(500, 4, generator=generator), 1)
     y = torch.randint(4, (500,), generator=generator)
-    seen = Confidence.of(probs, y)
-    error = ((seen.right - seen.total).abs() / 500).sum()
-    assert float(error) == pytest.approx(quality(probs, y)["ece"], abs=1e-6)
-    halves = Confidence.of(probs[:200], y[:200]) + Confidence.of(probs[200:], y[200:])
-    assert torch.equal(halves.right, seen.right)
-    assert torch.equal(halves.wrong, seen.wrong)
-    assert len(seen.total) == BINS
+    confidence, answer = probs.double().max(1)
+    error = 0.0
+    for i in range(BINS):
+        inside = (confidence > i / BINS) & (confidence <= (i + 1) / BINS)
+        if inside.any():
+            gap = (answer[inside] == y[inside]).double().mean() - confidence[inside].mean()
+            error += float(inside.double().mean() * gap.abs())
+    assert quality(probs, y).ece == pytest.approx(error)
+    bins = confidence_bins(probs, y)
+    halves = confidence_bins(probs[:200], y[:200]) + confidence_bins(probs[200:], y[200:])
+    assert (halves.right, halves.wrong) == (bins.right, bins.wrong)
+    assert halves.total == pytest.approx(bins.total)
+    assert len(bins.total) == BINS
 
 
 def test_confusion_by_hand() -> None:
@@ -38,7 +46,7 @@ def test_confusion_by_hand() -> None:
     x = torch.eye(3)[[0, 1, 1, 0]]
     data = Examples(x, torch.tensor([0, 0, 1, 2]), 3, torch.zeros(3), torch.ones(3))
     net = nn.Identity()
-    score, details = examine(net, data)
-    assert details.confusion.tolist() == [[1, 1, 0], [0, 1, 0], [1, 0, 0]]
+    score, details = evaluate_in_detail(net, data)
+    assert details.confusion == [[1, 1, 0], [0, 1, 0], [1, 0, 0]]
     assert score.accuracy == 0.5
     assert score == evaluate(net, data)

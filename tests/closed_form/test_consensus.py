@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfuse.fusion import ConsensusWithDiversity, Lecture, SoftLabels, VarianceWeighted
+from fedfuse.fusion import ConsensusWithDiversity, Labelling, SoftLabels, VarianceWeighted
 from fedfuse.fusion.table import TensorPool
+from fedfuse.fusion.target import Diversity
 from fedfuse.types import FedfuseError
 
 
@@ -88,21 +89,21 @@ def test_the_stream_agrees_with_the_stack() -> None:
     for net in nets:
         torch.nn.init.normal_(net.weight, generator=draw)
     x = torch.randn(40, 5, generator=draw)
-    lecture = Lecture(VarianceWeighted(), TensorPool(x), torch.arange(40))
+    labelling = Labelling(VarianceWeighted(), TensorPool(x), torch.arange(40))
     for number, net in enumerate(nets):
-        lecture.take(lecture.listen(net, str(number)), str(number))
-    labels = lecture.labels()
+        labelling.add(labelling.logits(net, str(number)), str(number))
+    labels = labelling.value()
     with torch.no_grad():
         stacked = VarianceWeighted()(torch.stack([net(x) for net in nets]))
     torch.testing.assert_close(labels.probs, stacked.consensus, atol=2e-3, rtol=0)
-    assert labels.dissent is not None
-    torch.testing.assert_close(labels.dissent.mass, stacked.mass, atol=2e-3, rtol=0)
+    assert labels.diversity is not None
+    torch.testing.assert_close(labels.diversity.mass, stacked.mass, atol=2e-3, rtol=0)
 
 
 def soft(found: object) -> SoftLabels:
     consensus, _, diversity, mass = found  # type: ignore[misc]
     rows = torch.arange(len(consensus))
-    return SoftLabels(rows, consensus, torch.zeros(len(consensus)), dissent=(diversity, mass))  # type: ignore[arg-type]
+    return SoftLabels(rows, consensus, torch.zeros(len(consensus)), diversity=Diversity(diversity, mass))
 
 
 def loss(labels: SoftLabels, student: torch.Tensor) -> torch.Tensor:
@@ -118,7 +119,7 @@ def test_the_loss_is_equation_10(lam: float) -> None:
     # Row 0: class 0, and the second teacher (0.4, 0.6) disagrees with the weight 1/17. Row 1: class 1, all agree.
     kl = 0.4 * (math.log(0.4) - own[0, 0]) + 0.6 * (math.log(0.6) - own[0, 1])
     expected = (-own[0, 0] - own[1, 1] + lam / 17 * kl) / 2
-    got = loss(ConsensusWithDiversity(lam).learnt(soft(found)), student)
+    got = loss(ConsensusWithDiversity(lam)(soft(found)), student)
     torch.testing.assert_close(got, expected)
     torch.testing.assert_close(*(torch.autograd.grad(each, student)[0] for each in (got, expected)))
 
@@ -127,19 +128,19 @@ def test_its_gradient_is_that_of_the_papers_unnormalised_divergence() -> None:
     found = VarianceWeighted()(logits([[0.9, 0.1]], [[0.4, 0.6]]))
     student = torch.tensor([[0.3, -0.2]], requires_grad=True)
     literal = F.kl_div(torch.log_softmax(student, 1), found.mass[:, None] * found.diversity, reduction="sum")
-    ours = loss(ConsensusWithDiversity(1.0).learnt(soft(found)), student) - F.cross_entropy(student, found.labels)
+    ours = loss(ConsensusWithDiversity(1.0)(soft(found)), student) - F.cross_entropy(student, found.labels)
     torch.testing.assert_close(*(torch.autograd.grad(each, student)[0] for each in (ours, literal)))
 
 
 def test_plain_weight_counts_every_disputed_input_in_full() -> None:
     found = VarianceWeighted()(logits([[0.9, 0.1], [0.2, 0.8]], [[0.4, 0.6], [0.3, 0.7]]))
-    labels = ConsensusWithDiversity(0.5, "plain").learnt(soft(found))
+    labels = ConsensusWithDiversity(0.5, "plain")(soft(found))
     torch.testing.assert_close(labels.probs, torch.tensor([[1 + 0.5 * 0.4, 0.5 * 0.6], [0.0, 1.0]]))
 
 
 def test_it_needs_a_target_that_knows_who_disagrees() -> None:
     labels = SoftLabels(torch.arange(1), torch.ones(1, 2) / 2, torch.zeros(1))
     with pytest.raises(FedfuseError, match="VarianceWeighted"):
-        ConsensusWithDiversity().learnt(labels)
+        ConsensusWithDiversity()(labels)
     with pytest.raises(FedfuseError, match="lam must not be negative"):
         ConsensusWithDiversity(-0.1)

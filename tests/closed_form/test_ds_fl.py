@@ -16,6 +16,7 @@ from fedfuse.algorithms import ds_fl
 from fedfuse.algorithms.ds_fl.server import GLOBAL, PREDICTED, PublicRows
 from fedfuse.context import Context, FreshPool
 from fedfuse.engines import InProcess
+from fedfuse.fusion import MeanProbs
 from fedfuse.local.own_model import OWN
 from fedfuse.records.record import RoundRecord
 from fedfuse.round import run_round
@@ -84,22 +85,22 @@ def alike(*row: float) -> Tensor:
 
 def test_the_labels_are_the_sharpened_mean() -> None:
     ctx = context()
-    fused, done = scripted([predicted(0, alike(0.5, 0.3, 0.2)), predicted(1, alike(0.3, 0.5, 0.2))], small(), ctx)
+    fused, record = scripted([predicted(0, alike(0.5, 0.3, 0.2)), predicted(1, alike(0.3, 0.5, 0.2))], small(), ctx)
     # The mean is (0.4, 0.4, 0.2): e^4, e^4 and e^2 over their sum.
     total = 2 * math.exp(4) + math.exp(2)
     expected = alike(math.exp(4) / total, math.exp(4) / total, math.exp(2) / total)
     torch.testing.assert_close(fused.memory[GLOBAL]["probs"], expected)
     assert int(fused.memory[GLOBAL]["round"]) == 1
-    assert done.facts["teachers"] == 2
-    assert done.facts["public"]["rows"] == ROWS
-    assert done.facts["public"]["disagreement"] == 1  # the two predict 0 and 1
+    assert record.facts.teachers == 2
+    assert record.facts.own["rows"] == ROWS
+    assert record.facts.ensemble.disagreement == 1  # the two predict 0 and 1
     p = [math.exp(4) / total, math.exp(4) / total, math.exp(2) / total]
-    assert done.facts["public"]["label_entropy"] == pytest.approx(-sum(q * math.log(q) for q in p), rel=1e-5)
+    assert record.facts.own["label_entropy"] == pytest.approx(-sum(q * math.log(q) for q in p), rel=1e-5)
 
 
 def test_simple_aggregation_is_the_mean() -> None:
     answers = [predicted(0, alike(0.5, 0.3, 0.2)), predicted(1, alike(0.3, 0.5, 0.2))]
-    fused, _ = scripted(answers, small(aggregation="sa"), context())
+    fused, _ = scripted(answers, small(target=MeanProbs()), context())
     torch.testing.assert_close(fused.memory[GLOBAL]["probs"], alike(0.4, 0.4, 0.2))
 
 
@@ -114,11 +115,11 @@ def test_clients_of_any_size_count_alike() -> None:
 def test_a_step_of_the_server_by_hand() -> None:
     # From zeros, all logits are 0 and the student says 1/3 each: the gradient of the bias is 1/3 - label.
     ctx = context((LINEAR,) * 4)
-    algorithm = small(aggregation="sa", batch_size=ROWS, lr=0.3)
-    fused, done = scripted([predicted(0, alike(0.5, 0.3, 0.2))], algorithm, ctx)
+    algorithm = small(target=MeanProbs(), batch_size=ROWS, lr=0.3)
+    fused, record = scripted([predicted(0, alike(0.5, 0.3, 0.2))], algorithm, ctx)
     bias = fused.models[LINEAR].params["bias"]
     torch.testing.assert_close(bias, 0.3 * (torch.tensor([0.5, 0.3, 0.2]) - 1 / 3))
-    assert done.facts["students"][LINEAR]["steps"] == 1
+    assert record.facts.students[LINEAR].steps == 1
 
 
 def test_no_weights_travel_and_what_does_is_counted() -> None:
@@ -146,14 +147,14 @@ def test_a_clients_model_stays_with_it() -> None:
 
 def test_what_a_client_sends_is_what_its_model_says_of_the_rounds_examples() -> None:
     ctx, algorithm = context(), small()
-    done = algorithm.local(algorithm.brief(initial(ctx), 2, ctx), {}, ctx)
+    record = algorithm.local(algorithm.brief(initial(ctx), 2, ctx), {}, ctx)
     net = ctx.nets.scratch("mlp:8").eval()
-    net.load_state_dict({**done.memory[OWN[0]], **done.memory[OWN[1]]})
+    net.load_state_dict({**record.memory[OWN[0]], **record.memory[OWN[1]]})
     pool, rows = PublicRows(ROWS)(1, ctx)
     with torch.no_grad():
         said = torch.softmax(net(pool.batch(rows)), 1)
-    torch.testing.assert_close(done.extra[PREDICTED]["probs"], said)
-    assert done.num_examples == len(ctx.data.parts[2])
+    torch.testing.assert_close(record.extra[PREDICTED]["probs"], said)
+    assert record.num_examples == len(ctx.data.parts[2])
 
 
 def test_a_lesson_is_of_the_examples_that_its_labels_are_of() -> None:
@@ -187,8 +188,8 @@ def test_a_pool_that_is_drawn_each_round_is_drawn_again_for_its_labels() -> None
     every = torch.arange(ROWS)
     assert torch.equal(first.batch(every), later.batch(every))
     server, _ = run_round(algorithm, initial(ctx), engine := InProcess(), [0, 1], Vetting(), ctx)
-    _, done = run_round(algorithm, server, engine, [0, 1], Vetting(), ctx.at(2))
-    assert not done.rejected
+    _, record = run_round(algorithm, server, engine, [0, 1], Vetting(), ctx.at(2))
+    assert not record.rejected
 
 
 Spoil = Callable[[Tensor], Tensor]
@@ -207,9 +208,9 @@ Spoil = Callable[[Tensor], Tensor]
 )
 def test_what_cannot_be_probabilities_is_refused(spoil: Spoil, reason: str) -> None:
     good = alike(0.6, 0.3, 0.1)
-    fused, done = scripted([predicted(0, good), predicted(1, spoil(good))], small(), context())
-    assert done.rejected.keys() == {"1"}
-    assert re.search(reason, done.rejected["1"])
+    fused, record = scripted([predicted(0, good), predicted(1, spoil(good))], small(), context())
+    assert record.rejected.keys() == {"1"}
+    assert re.search(reason, record.rejected["1"])
     alone, _ = scripted([predicted(0, good)], small(), context())
     assert all_bits(fused.models) == all_bits(alone.models)
 
@@ -218,9 +219,9 @@ def test_what_cannot_be_probabilities_is_refused(spoil: Spoil, reason: str) -> N
 def test_rows_that_are_no_distributions_are_left_out(row: tuple[float, ...]) -> None:
     bad = alike(0.6, 0.3, 0.1)
     bad[7] = torch.tensor(row)
-    fused, done = scripted([predicted(0, alike(0.6, 0.3, 0.1)), predicted(1, bad)], small(), context())
-    assert done.facts["teachers"] == 1
-    assert "away from a sum of 1" in done.facts["dropped"]["1"]
+    fused, record = scripted([predicted(0, alike(0.6, 0.3, 0.1)), predicted(1, bad)], small(), context())
+    assert record.facts.teachers == 1
+    assert "away from a sum of 1" in record.facts.dropped["1"]
     alone, _ = scripted([predicted(0, alike(0.6, 0.3, 0.1))], small(), context())
     assert all_bits(fused.models) == all_bits(alone.models)
 
@@ -228,24 +229,24 @@ def test_rows_that_are_no_distributions_are_left_out(row: tuple[float, ...]) -> 
 def test_a_round_without_a_distribution_changes_nothing() -> None:
     ctx = context()
     before, _ = scripted([predicted(0, alike(0.6, 0.3, 0.1))], small(), ctx)
-    fused, done = scripted([predicted(0, alike(0.0, 0.0, 0.0))], small(), ctx.at(2), before)
-    assert "no client sent probabilities" in done.facts["warning"]
+    fused, record = scripted([predicted(0, alike(0.0, 0.0, 0.0))], small(), ctx.at(2), before)
+    assert "no client sent probabilities" in record.facts.warning
     assert fused.round == 2
     assert all_bits(fused.models) == all_bits(before.models)
     assert int(fused.memory[GLOBAL]["round"]) == 1
 
 
 def test_certainty_is_a_distribution() -> None:
-    fused, done = scripted([predicted(0, alike(1.0, 0.0, 0.0))], small(aggregation="sa"), context())
+    fused, record = scripted([predicted(0, alike(1.0, 0.0, 0.0))], small(target=MeanProbs()), context())
     torch.testing.assert_close(fused.memory[GLOBAL]["probs"], alike(1.0, 0.0, 0.0))
-    assert done.facts["public"]["entropy"] == pytest.approx(0, abs=1e-6)
+    assert record.facts.ensemble.entropy == pytest.approx(0, abs=1e-6)
 
 
 def test_every_architecture_of_the_server_learns() -> None:
     ctx = context(("mlp:8", "mlp:6", "mlp:8", "mlp:6"))
     before = initial(ctx)
-    fused, done = scripted([predicted(0, alike(0.6, 0.3, 0.1))], small(), ctx, before)
-    assert done.facts["students"].keys() == {"mlp:8", "mlp:6"}
+    fused, record = scripted([predicted(0, alike(0.6, 0.3, 0.1))], small(), ctx, before)
+    assert record.facts.students.keys() == {"mlp:8", "mlp:6"}
     assert all(bits != all_bits(before.models)[arch] for arch, bits in all_bits(fused.models).items())
 
 

@@ -16,12 +16,13 @@ from torch import Tensor
 import fedfuse
 from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms import fedgkt
-from fedfuse.algorithms.fedgkt.client import EXAMPLES, EXTRACTOR, SERVER, TaughtLoss
+from fedfuse.algorithms.fedgkt.client import EXAMPLES, EXTRACTOR, SERVER, TransferLoss
 from fedfuse.context import Context
 from fedfuse.engines import InProcess
 from fedfuse.local.own_model import OWN
 from fedfuse.models.split import Split
 from fedfuse.round import run_round
+from fedfuse.runs.setup import load_federation
 from fedfuse.testing import all_bits, answers, check_algorithm, small_context
 from fedfuse.types import FedfuseError, ServerState, Snapshot, Tensors, Update
 from fedfuse.vet import Vetting
@@ -47,13 +48,13 @@ def test_the_loss_by_hand() -> None:
     # Softened by T = 2 the teacher says (3/4, 1/4), the student (1/2, 1/2).
     logits, teacher = torch.zeros(1, 2), torch.tensor([[2 * math.log(3), 0.0]])
     kl = 0.75 * math.log(0.75 / 0.5) + 0.25 * math.log(0.25 / 0.5)
-    loss = TaughtLoss(temperature=2.0, alpha=0.5)(logits, torch.tensor([1]), teacher)
+    loss = TransferLoss(temperature=2.0, alpha=0.5)(logits, torch.tensor([1]), teacher)
     assert float(loss) == pytest.approx(math.log(2) + 0.5 * 4 * kl)
 
 
 def test_the_loss_is_the_mean_of_a_batch() -> None:
     logits, teacher, y = torch.randn(5, 3), torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
-    loss = TaughtLoss(3.0, 1.0)
+    loss = TransferLoss(3.0, 1.0)
     each = [loss(logits[i : i + 1], y[i : i + 1], teacher[i : i + 1]) for i in range(5)]
     torch.testing.assert_close(loss(logits, y, teacher), torch.stack(each).mean())
 
@@ -61,13 +62,13 @@ def test_the_loss_is_the_mean_of_a_batch() -> None:
 def test_without_a_teacher_or_weight_it_is_cross_entropy() -> None:
     logits, y = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
     plain = F.cross_entropy(logits, y)
-    assert torch.equal(TaughtLoss(3.0, 1.0)(logits, y, None), plain)
-    assert torch.equal(TaughtLoss(3.0, 0.0)(logits, y, torch.randn(4, 3)), plain)
+    assert torch.equal(TransferLoss(3.0, 1.0)(logits, y, None), plain)
+    assert torch.equal(TransferLoss(3.0, 0.0)(logits, y, torch.randn(4, 3)), plain)
 
 
 def test_who_agrees_with_the_teacher_pays_nothing_more() -> None:
     logits, y = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
-    torch.testing.assert_close(TaughtLoss(3.0, 1.0)(logits, y, logits + 5), F.cross_entropy(logits, y))
+    torch.testing.assert_close(TransferLoss(3.0, 1.0)(logits, y, logits + 5), F.cross_entropy(logits, y))
 
 
 def test_the_server_steps_down_this_loss() -> None:
@@ -88,8 +89,8 @@ def test_the_server_steps_down_this_loss() -> None:
     name = "server.head.weight"
     moved = fused.models[MODEL].params[name] - server.models[MODEL].params[name]
     torch.testing.assert_close(moved, -0.01 * gradient.sign(), rtol=1e-3, atol=1e-6)
-    assert facts["loss"]["first"] == pytest.approx(loss.item(), rel=1e-5)
-    assert facts["steps"] == 1
+    assert facts.students[ctx.server].loss.first == pytest.approx(loss.item(), rel=1e-5)
+    assert facts.students[ctx.server].steps == 1
 
 
 # What a client does and sends.
@@ -217,7 +218,7 @@ def test_only_extractors_of_its_own_architecture_are_averaged() -> None:
     alone, _ = algorithm.fuse(server, [sent[0], sent[2]], ctx)
     name = "extractor.1.weight"
     assert torch.equal(fused.models[MODEL].params[name], alone.models[MODEL].params[name])
-    assert facts["examples"] == sum(ctx.data.sizes)
+    assert facts.own["examples"] == sum(ctx.data.sizes)
     others, _ = algorithm.fuse(server, [sent[1]], ctx)
     assert torch.equal(others.models[MODEL].params[name], server.models[MODEL].params[name])
 
@@ -234,13 +235,13 @@ def test_facts_measure_the_mean_extractor_and_each_clients_own() -> None:
     def accuracy() -> float:
         return (net(x).argmax(1) == y).double().mean().item()
 
-    assert facts["mean_extractor"] == pytest.approx(accuracy())
+    assert facts.own["mean_extractor"] == pytest.approx(accuracy())
     own = []
     for update in sent:
         net.extractor.load_state_dict(update.extra[EXTRACTOR])
         own.append(accuracy())
-    assert facts["own_extractors"] == pytest.approx({"mean": sum(own) / 4, "worst": min(own), "best": max(own)})
-    assert "mean_extractor" not in small(probe=0).fuse(server, sent, ctx)[1]
+    assert facts.own["own_extractors"] == pytest.approx({"mean": sum(own) / 4, "worst": min(own), "best": max(own)})
+    assert "mean_extractor" not in small(probe=0).fuse(server, sent, ctx)[1].own
 
 
 def test_identical_clients_are_more_to_learn_from() -> None:
@@ -250,8 +251,8 @@ def test_identical_clients_are_more_to_learn_from() -> None:
     first = answers(algorithm, server, ctx)[0]
     _, one = algorithm.fuse(server, [first], ctx)
     _, four = algorithm.fuse(server, [replace(first, client=client) for client in range(4)], ctx)
-    assert (one["examples"], four["examples"]) == (ctx.data.sizes[0], 4 * ctx.data.sizes[0])
-    assert one["steps"] < four["steps"]
+    assert (one.own["examples"], four.own["examples"]) == (ctx.data.sizes[0], 4 * ctx.data.sizes[0])
+    assert one.students[MODEL].steps < four.students[MODEL].steps
 
 
 # What is not believed.
@@ -299,7 +300,7 @@ def test_features_that_break_the_training_cost_the_round_and_not_the_run() -> No
     good, bad = answers(algorithm, server, ctx)[:2]
     huge = {**bad.extra, EXAMPLES: {**bad.extra[EXAMPLES], "features": torch.full((bad.num_examples, 8), 3e38)}}
     fused, facts = algorithm.fuse(server, [good, replace(bad, extra=huge)], ctx)
-    assert "not finite" in facts["warning"]
+    assert "not finite" in facts.warning
     assert fused.round == 1
     assert all_bits(fused.models) == all_bits(server.models)
     assert fused.memory == server.memory
@@ -309,7 +310,7 @@ def test_nobody_heard_changes_nothing() -> None:
     algorithm = small()
     server, ctx = begun(algorithm)
     fused, facts = algorithm.fuse(server, [], ctx)
-    assert "keeps its model" in facts["warning"]
+    assert "keeps its model" in facts.warning
     assert all_bits(fused.models) == all_bits(server.models)
 
 
@@ -347,19 +348,19 @@ def experiment(**models: object) -> fedfuse.Experiment:
 
 def test_a_server_without_a_net_is_refused() -> None:
     with pytest.raises(FedfuseError, match="name its architecture"):
-        experiment().check()
+        fedfuse.check(experiment())
 
 
 def test_the_server_may_have_the_clients_architecture() -> None:
-    experiment(server="mlp:8").check()
+    fedfuse.check(experiment(server="mlp:8"))
 
 
 def test_the_model_of_a_run_is_one_net_from_inputs_to_logits(tmp_path: Path) -> None:
-    run = experiment(server="mlp:16").run(tmp_path / "run")
+    run = fedfuse.run(experiment(server="mlp:16"), tmp_path / "run")
     loaded = fedfuse.load_model(tmp_path / "run" / "models" / "mlp-8-mlp-16.safetensors")
     assert loaded.arch == MODEL
-    test = experiment(server="mlp:16").federation().test
+    test = load_federation(experiment(server="mlp:16")).test
     with torch.no_grad():
         right = (loaded.net.eval()(test.batch(torch.arange(len(test)))).argmax(1) == test.y).double().mean().item()
     assert right == pytest.approx(run.final.test_accuracy)
-    assert run.final.models[MODEL]["accuracy"] == run.final.test_accuracy
+    assert run.final.models[MODEL].accuracy == run.final.test_accuracy

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms.fedavg import fedavg
 from fedfuse.algorithms.moon import moon
+from fedfuse.algorithms.moon.client import ModelContrast
 from fedfuse.context import Nets
 from fedfuse.engines import InProcess
-from fedfuse.local import CrossEntropy, Local, ModelContrast, Training, trunk_and_head
-from fedfuse.models.classifier import Classifier
+from fedfuse.local import CrossEntropy, Local, Training
+from fedfuse.models.classifier import Classifier, trunk_and_head
 from fedfuse.round import run_round
 from fedfuse.testing import all_bits, bits
 from fedfuse.types import FedfuseError, Groups, Snapshot, Task

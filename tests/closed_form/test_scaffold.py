@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms.fedavg import fedavg
 from fedfuse.algorithms.scaffold import scaffold
+from fedfuse.algorithms.scaffold.client import CONTROL, ControlVariate, gradients_followed
 from fedfuse.context import Context, Nets
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
 from fedfuse.engines import InProcess
-from fedfuse.local import CONTROL, ControlVariate, Local, LocalSettings, Training, travelled
+from fedfuse.local import Local, LocalSettings, Training
 from fedfuse.round import run_round
 from fedfuse.testing import all_bits, bits
 from fedfuse.types import FedfuseError, Groups, ServerState, Snapshot, Task
@@ -119,9 +120,9 @@ def test_option_ii_by_hand() -> None:
 
 def test_steps_with_momentum_add_up_to_more_gradients() -> None:
     # 1 + (1 + 1/2) + (1 + 1/2 + 1/4).
-    assert travelled(3, 0.5) == 4.25
-    assert [travelled(steps, 0.0) for steps in (1, 2, 7)] == [1, 2, 7]
-    assert travelled(100, 0.9) == pytest.approx(sum((1 - 0.9**j) / (1 - 0.9) for j in range(1, 101)))
+    assert gradients_followed(3, 0.5) == 4.25
+    assert [gradients_followed(steps, 0.0) for steps in (1, 2, 7)] == [1, 2, 7]
+    assert gradients_followed(100, 0.9) == pytest.approx(sum((1 - 0.9**j) / (1 - 0.9) for j in range(1, 101)))
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])

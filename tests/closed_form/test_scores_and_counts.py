@@ -11,8 +11,8 @@ from torch import nn
 from fedfuse import tree
 from fedfuse.data.examples import Examples
 from fedfuse.evaluate import evaluate
-from fedfuse.records import record
-from fedfuse.records.record import Clock, RoundRecord
+from fedfuse.records.clock import Clock
+from fedfuse.records.record import RoundRecord
 from fedfuse.records.statistics import Row, spread
 from fedfuse.runs.run import Run
 
@@ -51,7 +51,7 @@ def test_numbers_bytes_and_distance_of_a_tree() -> None:
 def test_an_inner_stage_is_not_counted_in_the_outer_one(monkeypatch: pytest.MonkeyPatch) -> None:
     # The clock reads 0, 1, 4, 10: the outer stage took 10, of which 3 were the inner one's.
     ticks = iter([0.0, 1.0, 4.0, 10.0])
-    monkeypatch.setattr(record, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr("fedfuse.records.clock.perf_counter", lambda: next(ticks))
     clock = Clock()
     with clock.stage("fuse"), clock.stage("local"):
         pass

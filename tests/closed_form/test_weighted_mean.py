@@ -10,19 +10,19 @@ from torch import tensor
 
 from fedfuse.context import Context
 from fedfuse.fusion import Averaged, WeightedMean
-from fedfuse.fusion.aggregate import recalibrated
+from fedfuse.fusion.aggregate import recalibrate
 from fedfuse.testing import bits
 from fedfuse.tree import RunningMean
 from fedfuse.types import FedfuseError, ServerState, Snapshot
-from tests.doubles import NORMED, context, initial, snapshot, update
+from tests.doubles import NORMED, aggregated, context, initial, snapshot, update
 
 SERVER = ServerState(0, {"one": snapshot(0.0, mean=tensor([7.0]), count=tensor(70))})
 
 
 def two_clients(first: Snapshot, second: Snapshot, mean: WeightedMean, ctx: Context) -> Snapshot:
     """Client 0 has one example, client 1 three."""
-    models, _ = mean(SERVER, [update(0, 1, first), update(1, 3, second)], ctx)
-    return models["one"]
+    updates = [update(0, 1, first), update(1, 3, second)]
+    return aggregated(mean, SERVER, updates, ctx).models["one"]
 
 
 def test_the_mean_weighs_clients_by_their_examples(ctx: Context) -> None:
@@ -59,7 +59,8 @@ def test_recalibrate_measures_batch_norm_on_the_pool() -> None:
     ctx = context((NORMED,) * 2)
     server = initial(ctx)
     stale = replace(server.models[NORMED], buffers={n: b + 3 for n, b in server.models[NORMED].buffers.items()})
-    fused, _ = WeightedMean(buffers="recalibrate")(server, [update(0, 1, stale), update(1, 2, stale)], ctx)
+    updates = [update(0, 1, stale), update(1, 2, stale)]
+    fused = aggregated(WeightedMean(buffers="recalibrate"), server, updates, ctx).models
     params, buffers = fused[NORMED].params, fused[NORMED].buffers
     assert ctx.data.pool is not None
     seen = ctx.data.pool.x @ params["0.weight"].T + params["0.bias"]  # (256, 5)
@@ -73,7 +74,7 @@ def test_recalibrate_without_a_pool_says_what_to_set() -> None:
     ctx = context((NORMED,) * 2)
     ctx = replace(ctx, data=replace(ctx.data, pool=None))
     with pytest.raises(FedfuseError, match=r"set data\.pool"):
-        recalibrated(initial(ctx).models[NORMED], ctx)
+        recalibrate(initial(ctx).models[NORMED], ctx)
 
 
 def test_each_architecture_is_averaged_with_its_own(ctx: Context) -> None:
@@ -116,4 +117,4 @@ def test_a_weight_that_is_not_positive_is_refused(weight: float) -> None:
 
 def test_a_client_without_a_model_is_named(ctx: Context) -> None:
     with pytest.raises(FedfuseError, match="client 3 sent no model"):
-        WeightedMean()(SERVER, [update(3, 1, None)], ctx)
+        aggregated(WeightedMean(), SERVER, [update(3, 1, None)], ctx)

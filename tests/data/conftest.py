@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_data import labelled
 
 from fedfuse.data.examples import Examples
 from fedfuse.data.sources.location import Location
+from tests.data.small_data import labelled
 
 
 @pytest.fixture(autouse=True)

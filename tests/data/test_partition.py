@@ -7,12 +7,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_data import labelled
 
 from fedfuse import rng
 from fedfuse.data.examples import Examples
 from fedfuse.data.partition import SCHEMES, Scheme, label_counts, label_entropy
 from fedfuse.types import FedfuseError
+from tests.data.small_data import labelled
 
 users = {"user": torch.arange(600) // 7}
 COMPLETE: dict[str, Scheme] = {

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from small_data import pictures, write_parquet
 
 from fedfuse import rng
 from fedfuse.data.pool import POOLS, fit
@@ -8,6 +7,7 @@ from fedfuse.data.sources import load
 from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Source
 from fedfuse.types import FedfuseError
+from tests.data.small_data import pictures, write_parquet
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,9 @@ def test_split_can_be_changed_once(digits: Source, location: Location) -> None:
 
 def test_source_is_resized_and_has_its_own_statistics(digits: Source, location: Location) -> None:
     arguments = {"examples": 60, "classes": 3, "shape": [3, 16, 16]}
-    got = POOLS["source"](digits.train, rng.generator(0, "pool"), location, name="synthetic", size=20, arguments=arguments)
+    got = POOLS["source"](
+        digits.train, rng.generator(0, "pool"), location, name="synthetic", size=20, arguments=arguments
+    )
     assert got.rest is None
     assert got.pool.x.shape == (20, 1, 8, 8)
     assert got.pool.classes == 10

@@ -92,7 +92,7 @@ def test_commands_of_the_page_are_sound(name: str) -> None:
     for said, settings in said_in(name):
         numbers = {key: float(value) if "." in value else int(value) for key, value in settings.items()}
         for experiment in variants(fedfuse.load("digits", numbers), [said], [0]).values():
-            experiment.check()
+            fedfuse.check(experiment)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -13,9 +13,10 @@ import pytest
 import torch
 
 import fedfuse
-from fedfuse.config import experiment as experiments
 from fedfuse.config.experiment import Experiment
-from fedfuse.runs.run import Run, perform
+from fedfuse.runs import compare, run
+from fedfuse.runs.run import Run
+from fedfuse.sweeps import search
 from tests.command_line import CommandLine
 from tests.docs.pages import PAGES, ROOT, all_blocks, blocks, commands_in, files, page_name
 from tests.examples import test_examples
@@ -36,7 +37,7 @@ ELSEWHERE: dict[tuple[str, str], Callable[..., None]] = {
 BEFORE = {
     "docs/guides/own-algorithm.md": "from torch import nn\nfrom fedfuse.local import Local",
     "docs/guides/own-data.md": "import numpy as np\nSplit = tuple",
-    "docs/guides/own-model.md": "import fedfuse\nfedfuse.load('digits').run(out='runs/first')",
+    "docs/guides/own-model.md": "import fedfuse\nfedfuse.run(fedfuse.load('digits'), out='runs/first')",
 }
 
 
@@ -47,9 +48,11 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def cut(experiment: Experiment, *arguments: Any, **options: Any) -> Run:
         less = {key: value for key, value in LEAST.items() if key != "run.rounds" or experiment.run.rounds > value}
         fewer = {f"algorithm.{key}": 20 for key in ("steps",) if key in experiment.algorithm.settings}
-        return perform(experiment.with_settings(less | fewer), *arguments, **options)
+        return whole(experiment.with_settings(less | fewer), *arguments, **options)
 
-    monkeypatch.setattr(experiments, "perform", cut)
+    whole = run.run
+    for module in (run, compare, search):
+        monkeypatch.setattr(module, "run", cut)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT))  # examples/
     with torch.random.fork_rng():

@@ -19,8 +19,8 @@ from pydantic_core import PydanticUndefined
 from fedfuse import cli, signature
 from fedfuse.algorithms import ALGORITHMS
 from fedfuse.config.experiment import Experiment, builtin
+from fedfuse.config.parts import AlgorithmSection
 from fedfuse.config.sections import (
-    AlgorithmSection,
     DataSection,
     ModelsSection,
     PartitionSection,
@@ -30,7 +30,7 @@ from fedfuse.config.sections import (
 from fedfuse.data.partition import SCHEMES
 from fedfuse.data.pool import POOLS
 from fedfuse.data.sources import SOURCES
-from fedfuse.data.sources.hub import hub
+from fedfuse.data.sources.hub import files_or_hub
 from fedfuse.local_settings import LocalSettings
 from tests.docs.pages import PAGES, ROOT, blocks, commands, files, page_name
 
@@ -176,7 +176,7 @@ def in_signature(function: Callable[..., Any]) -> str:
 @pytest.mark.parametrize(
     ("heading", "first", "catalogue"),
     [
-        ("`[data]`", "source", {**SOURCES, "hub id, folder or file": hub}),
+        ("`[data]`", "source", {**SOURCES, "hub id, folder or file": files_or_hub}),
         ("`[data.pool]`", "pool", POOLS),
         ("`[partition]`", "scheme", SCHEMES),
         ("`[algorithm]`", "algorithm", ALGORITHMS),

@@ -15,6 +15,7 @@ from fedfuse.config.experiment import Experiment
 from fedfuse.context import Context
 from fedfuse.engines import Engine, InProcess, Workers
 from fedfuse.engines.engine import attempt
+from fedfuse.runs.setup import load_federation, set_up
 from fedfuse.testing import bits
 from fedfuse.types import Failure, FedfuseError, ServerState, Task, Update
 from tests.doubles import DROPPING, failing, initial
@@ -36,8 +37,8 @@ class Bench:
 
     def __init__(self, algorithm: str, folder: Path, workers: int) -> None:
         made = experiment(algorithm)
-        federation = made.federation()
-        self.ctx: Context = made.context(federation).at(1)
+        federation = load_federation(made)
+        self.ctx: Context = set_up(made, federation).ctx.at(1)
         self.server: ServerState = initial(self.ctx)
         self.algorithm: Algorithm = made.algorithm.build()
         folder.mkdir()
@@ -199,7 +200,7 @@ def test_an_experiment_that_a_worker_cannot_open_is_an_error_that_says_why(tmp_p
     (tmp_path / "experiment.toml").write_text("[nonsense]")
     (tmp_path / "scratch").mkdir()
     sound = experiment("remembering")
-    ctx = sound.context(sound.federation()).at(1)
+    ctx = set_up(sound, load_federation(sound)).ctx.at(1)
     with closing(Workers(1, tmp_path / "experiment.toml", tmp_path / "scratch")) as engine:
         task = Task(0, 1, initial(ctx).models[DROPPING])
         with pytest.raises(
@@ -218,8 +219,8 @@ def test_a_worker_that_served_one_experiment_serves_the_next_as_its_own(tmp_path
     """Files of the same name, other models in them: what a worker holds of the run before must not be found again."""
     for name, arch in (("first", "mlp:4"), ("second", "mlp:8")):
         made = experiment("remembering", arch=arch)
-        federation = made.federation()
-        ctx = made.context(federation).at(1)
+        federation = load_federation(made)
+        ctx = set_up(made, federation).ctx.at(1)
         folder = tmp_path / "same"
         federation.save(folder)
         (tmp_path / f"{name}.toml").write_text(made.toml())

@@ -11,13 +11,14 @@ import pytest
 import torch
 
 import fedfuse
-from examples.own_algorithm import middle
+from examples.own_algorithm import RunningTrimmedMean
 from fedfuse import models
 from fedfuse.algorithms import ALGORITHMS
 from fedfuse.data.sources import SOURCES
 from fedfuse.local import Local
 from fedfuse.models import catalogue
 from fedfuse.runs.compare import variants
+from fedfuse.runs.setup import load_federation
 from fedfuse.testing import answers, small_context
 from fedfuse.types import ServerState
 
@@ -39,8 +40,8 @@ def _from_the_project_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["own_data", "own_model", "own_algorithm"])
 def test_experiment_learns(name: str, tmp_path: Path) -> None:
     experiment = fedfuse.load(f"examples/{name}.toml", {**ONE_PROCESS, "run.rounds": 3})
-    first, *_, last = experiment.run(tmp_path).history
-    chance = 1 / experiment.federation().train.classes
+    first, *_, last = fedfuse.run(experiment, tmp_path).history
+    chance = 1 / load_federation(experiment).train.classes
     assert last.test_accuracy > 1.5 * chance
     assert last.test_loss < first.test_loss
     assert not last.rejected
@@ -52,16 +53,17 @@ def test_settings_of_the_files_reach_the_functions() -> None:
     assert algorithm.algorithm.settings == {"mu": 0.01}
 
 
-def test_median_by_hand() -> None:
+def test_trimmed_mean_by_hand() -> None:
+    running = RunningTrimmedMean(1, ServerState(0, {}))
     three = [torch.tensor([1.0, 5.0]), torch.tensor([2.0, -100.0]), torch.tensor([9.0, 6.0])]
-    assert middle(*three).tolist() == [2.0, 5.0]
-    assert middle(*three, torch.tensor([4.0, 7.0])).tolist() == [3.0, 5.5]
+    assert running.trimmed(*three).tolist() == [2.0, 5.0]
+    assert running.trimmed(*three, torch.tensor([4.0, 7.0])).tolist() == [3.0, 5.5]
 
 
 def test_own_algorithm_agrees_over_workers(tmp_path: Path) -> None:
     """A module of the user's own is found by the worker processes too."""
     runs = [
-        fedfuse.load("examples/own_algorithm.toml", {"run.rounds": 1, "run.workers": n}).run(tmp_path / str(n))
+        fedfuse.run(fedfuse.load("examples/own_algorithm.toml", {"run.rounds": 1, "run.workers": n}), tmp_path / str(n))
         for n in (1, 2)
     ]
     alone, shared = (run.models["mlp:64-32"].params for run in runs)
@@ -99,7 +101,7 @@ def test_readme_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_contributing_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SOURCES, "rings", defined("rings"))  # type: ignore[arg-type]
     settings = {**ONE_PROCESS, "data.source": "rings", "models.clients": "mlp:16", "partition.scheme": "iid"}
-    run = fedfuse.load("digits", settings).run(tmp_path)
+    run = fedfuse.run(fedfuse.load("digits", settings), tmp_path)
     assert run.final.test_accuracy > 0.5
 
 
@@ -109,14 +111,14 @@ def test_contributing_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     models.check("tinynet", classes=10, shape=(1, 8, 8))
     models.check("tinynet:bn", classes=3, shape=(3, 32, 32))
     settings = {**ONE_PROCESS, "models.clients": "tinynet", "local.epochs": 1}
-    assert fedfuse.load("digits", settings).run(tmp_path).final.round == 2
+    assert fedfuse.run(fedfuse.load("digits", settings), tmp_path).final.round == 2
 
 
 def test_contributing_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ALGORITHMS, "damped", defined("damped"))  # type: ignore[arg-type]
     base = fedfuse.load("digits", {**ONE_PROCESS, "local.epochs": 1})
-    whole = base.with_settings({"algorithm.name": "damped", "algorithm.rate": 1.0}).run(tmp_path / "damped")
-    average = base.run(tmp_path / "fedavg")
+    whole = fedfuse.run(base.with_settings({"algorithm.name": "damped", "algorithm.rate": 1.0}), tmp_path / "damped")
+    average = fedfuse.run(base, tmp_path / "fedavg")
     for name, tensor in average.models["mlp:64-32"].params.items():
         assert torch.equal(tensor, whole.models["mlp:64-32"].params[name])
     with pytest.raises(fedfuse.FedfuseError, match=r"must be in \(0, 1\]"):
@@ -134,13 +136,13 @@ def test_term_of_the_guide() -> None:
 
 
 def test_the_laws_of_the_guide() -> None:
-    """The guide's median keeps the laws that it is held to, and the one that it is exempt from catches it."""
+    """The guide's trimmed mean keeps the laws that it is held to, and the one that it is exempt from catches it."""
     block = next(b for b in code("docs/guides/own-algorithm.md") if "check_algorithm(" in b)
-    check, median = (executed(block)[name] for name in ("check_algorithm", "fed_median"))
+    check, trimmed = (executed(block)[name] for name in ("check_algorithm", "fed_trimmed"))
     with pytest.raises(AssertionError, match="of 4 clients were held at once"):
-        check(median())
+        check(trimmed())
     with pytest.raises(fedfuse.FedfuseError, match="there is no law 'gravity'"):
-        check(median(), exempt={"gravity": "not on this planet"})
+        check(trimmed(), exempt={"gravity": "not on this planet"})
 
 
 def compositions() -> list[str]:
@@ -154,7 +156,7 @@ def compositions() -> list[str]:
 def test_compositions_of_the_guide(said: str) -> None:
     """Each can be run on the digits, as it is written."""
     ((_, made),) = variants(fedfuse.load("digits"), [said], [0]).items()
-    made.check()
+    fedfuse.check(made)
     assert made.algorithm.build().name == said.partition("(")[0]
 
 
@@ -163,7 +165,7 @@ def test_composition_in_python() -> None:
     ctx = small_context(mine, ("mlp:8", "mlp:6"))
     server = ServerState(0, ctx.initial())
     fused, facts = mine.fuse(server, answers(mine, server, ctx), ctx)
-    assert facts["teachers"] == 4 + 2 * 10
+    assert facts.teachers == 4 + 2 * 10
     assert ctx.server in fused.models
 
 
@@ -180,7 +182,7 @@ def test_image_folder_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         image.fromarray((digits.images[i] * 15).astype("uint8")).save(folder / f"{i}.png")
     monkeypatch.chdir(tmp_path)
     sections = tomllib.loads(code("docs/guides/own-data.md", "toml")[0])
-    federation = fedfuse.Experiment(**sections).with_settings({"partition.min_size": 1}).check()
+    federation = fedfuse.check(fedfuse.Experiment(**sections).with_settings({"partition.min_size": 1})).federation
     assert federation.train.shape == (1, 32, 32)
     assert (len(federation.train) + len(federation.validation), len(federation.test)) == (200, 40)
 

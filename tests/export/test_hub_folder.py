@@ -15,6 +15,7 @@ import torch
 import fedfuse
 from fedfuse.models.file import HEADER, Loaded, file_name
 from fedfuse.records import record
+from fedfuse.runs.setup import load_federation
 from tests.command_line import ROOT, CommandLine, models_of
 
 SMALL = ROOT / "tests" / "small.toml"
@@ -24,14 +25,14 @@ ONE = {"run.rounds": 2, "run.workers": 1}
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Validation accuracy and test accuracy, one reported model, batch norm."""
-    return fedfuse.load(SMALL, ONE).run(tmp_path_factory.mktemp("runs") / "run").path
+    return fedfuse.run(fedfuse.load(SMALL, ONE), tmp_path_factory.mktemp("runs") / "run").path
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that reports two models."""
     settings = {**ONE, "run.rounds": 1, "models.clients": {"mlp:8": 1, "mlp:16+head8": 1}}
-    return fedfuse.load(SMALL, settings).run(tmp_path_factory.mktemp("runs") / "two").path
+    return fedfuse.run(fedfuse.load(SMALL, settings), tmp_path_factory.mktemp("runs") / "two").path
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -74,7 +75,7 @@ def test_round_trip(run: Path, tmp_path: Path, cli: CommandLine) -> None:
 
 def test_round_trip_of_images(tmp_path: Path, cli: CommandLine) -> None:
     settings = {**ONE, "run.rounds": 1, "run.fraction": 0.2, "models.clients": "resnet8", "local.epochs": 1}
-    run = fedfuse.load(SMALL, settings).run(tmp_path / "run").path
+    run = fedfuse.run(fedfuse.load(SMALL, settings), tmp_path / "run").path
     assert cli.here("export", run, "--hub-folder", tmp_path / "hub").code == 0
     same_outputs(run, "resnet8", tmp_path / "hub")
 
@@ -90,7 +91,7 @@ def transformers_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, st
     config.architectures = ["ResNetForImageClassification"]
     config.save_pretrained(folder)
     settings = {**ONE, "run.rounds": 1, "run.fraction": 0.2, "models.clients": f"hf:{folder}", "local.epochs": 1}
-    return fedfuse.load(SMALL, settings).run(tmp_path_factory.mktemp("runs") / "hf").path, f"hf:{folder}"
+    return fedfuse.run(fedfuse.load(SMALL, settings), tmp_path_factory.mktemp("runs") / "hf").path, f"hf:{folder}"
 
 
 def test_round_trip_of_a_transformers_model(
@@ -156,7 +157,7 @@ def test_the_card_is_true_to_the_records(run: Path, tmp_path: Path, cli: Command
     ) in text
     assert f"| validation accuracy | {100 * validated[-1]:.2f} % | {100 * max(validated):.2f} %" in text
     for said in (
-        fedfuse.load(run / "experiment.toml").federation().fingerprint,
+        load_federation(fedfuse.load(run / "experiment.toml")).fingerprint,
         f"torch {torch.__version__}",
         "seed of everything that was drawn is 0",
         'scheme = "dirichlet"\nclients = 5\nalpha = 0.1',
@@ -187,14 +188,16 @@ def test_one_of_several_models(two: Path, tmp_path: Path, cli: CommandLine) -> N
     assert cli.here("export", two, "--hub-folder", tmp_path / "hub", "--model", "mlp:16+head8").code == 0
     same_outputs(two, "mlp:16+head8", tmp_path / "hub")
     text, final = (tmp_path / "hub/README.md").read_text(), record.read(two / "rounds.jsonl")[-1]
-    assert f"| test accuracy | {100 * final.models['mlp:16+head8']['accuracy']:.2f} %" in text
+    assert f"| test accuracy | {100 * final.models['mlp:16+head8'].accuracy:.2f} %" in text
     assert "validation accuracy (mean of the run's models)" in text
     assert "license" not in front_matter(tmp_path / "hub")
 
 
 def test_the_server_s_own_model_is_the_one_that_is_reported(tmp_path: Path, cli: CommandLine) -> None:
     settings = {**ONE, "run.rounds": 1, "algorithm.name": "fed-et", "algorithm.steps": 2, "models.server": "mlp:24"}
-    run = fedfuse.load("digits", {**settings, "models.clients": "mlp:8", "local.epochs": 1}).run(tmp_path / "run").path
+    run = fedfuse.run(
+        fedfuse.load("digits", {**settings, "models.clients": "mlp:8", "local.epochs": 1}), tmp_path / "run"
+    ).path
     assert len(models_of(run)) == 2
     assert cli.here("export", run, "--hub-folder", tmp_path / "hub").code == 0
     assert fedfuse.load_model(tmp_path / "hub").arch == "mlp:24+head128"
@@ -202,14 +205,17 @@ def test_the_server_s_own_model_is_the_one_that_is_reported(tmp_path: Path, cli:
 
 def test_a_net_that_has_grown(tmp_path: Path, cli: CommandLine) -> None:
     """Its records are under the name that it had when the run began."""
-    run = fedfuse.Experiment(
-        data={"source": "synthetic", "examples": 240, "classes": 3, "shape": [4]},
-        partition={"clients": 4},
-        models={"clients": "mlp:6"},
-        local={"epochs": 1, "batch_size": 8},
-        algorithm={"name": "fedma"},
-        run={"rounds": 3, "fraction": 0.5, "workers": 1},
-    ).run(tmp_path / "run")
+    run = fedfuse.run(
+        fedfuse.Experiment(
+            data={"source": "synthetic", "examples": 240, "classes": 3, "shape": [4]},
+            partition={"clients": 4},
+            models={"clients": "mlp:6"},
+            local={"epochs": 1, "batch_size": 8},
+            algorithm={"name": "fedma"},
+            run={"rounds": 3, "fraction": 0.5, "workers": 1},
+        ),
+        tmp_path / "run",
+    )
     grown = run.models["mlp:6"].arch
     assert grown != "mlp:6"
     assert cli.here("export", run.path, "--hub-folder", tmp_path / "hub").code == 0
@@ -292,7 +298,7 @@ def test_code_is_run_only_with_the_caller_s_word(
     code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine
 ) -> None:
     arch = "somebodys_net:linear"
-    run = fedfuse.load(SMALL, {**ONE, "run.rounds": 1, "models.clients": arch}).run(tmp_path / "run").path
+    run = fedfuse.run(fedfuse.load(SMALL, {**ONE, "run.rounds": 1, "models.clients": arch}), tmp_path / "run").path
     monkeypatch.delitem(sys.modules, "somebodys_net")
     code.unlink()
     assert cli.here("export", run, "--hub-folder", tmp_path / "hub").code == 0

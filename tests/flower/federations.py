@@ -13,6 +13,7 @@ from fedfuse.context import Context
 from fedfuse.flower import client_app
 from fedfuse.flower.engine import OverGrid
 from fedfuse.flower.roster import Roster
+from fedfuse.runs.setup import load_federation, set_up
 from fedfuse.types import ServerState
 from tests.doubles import brief_settings
 from tests.flower.grid import LocalGrid
@@ -85,6 +86,6 @@ def deployed(folder: Path, made: fedfuse.Experiment, timeout: float = 60.0) -> D
     grid = LocalGrid(client_app(made), NODES)
     roster = Roster.open(folder, CLIENTS)
     roster.wait(grid, 1, 10, 10)
-    ctx = made.context(made.federation()).at(1)
+    ctx = set_up(made, load_federation(made)).ctx.at(1)
     engine = OverGrid(grid, roster, timeout, folder / "scratch")
     return Deployed(grid, engine, roster, made.algorithm.build(), ctx, ServerState(0, ctx.initial()))

@@ -64,7 +64,7 @@ def test_nodes_that_bring_their_data_give_the_bits_of_a_simulation(
         client_app(small, data=app.own), {70 + k: {"partition-id": k, "data": str(files[k])} for k in range(3)}
     )
     serve(small, grid, Deployment(str(tmp_path / "there"), timeout=300, wait=10))
-    small.run(tmp_path / "here")
+    fedfuse.run(small, tmp_path / "here")
     assert bits_of(tmp_path / "there") == bits_of(tmp_path / "here")
     assert rounds_of(tmp_path / "there") == rounds_of(tmp_path / "here")
     assert all(record["rejected"] == {} for record in rounds_of(tmp_path / "there"))

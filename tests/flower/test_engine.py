@@ -36,7 +36,7 @@ def remembering(folder: Path) -> dict[int, dict[str, int | float | str]]:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_grid_gives_the_bits_of_this_process(name: str, tmp_path: Path) -> None:
     made = experiment(name, **({"models.clients": {"mlp:6": 1, "mlp:6-5:bn": 1}} if name == "fedgkt" else {}))
-    made.run(tmp_path / "here")
+    fedfuse.run(made, tmp_path / "here")
     served(made, LocalGrid(client_app(made), NODES), tmp_path / "there")
     assert bits_of(tmp_path / "there") == bits_of(tmp_path / "here")
     assert rounds_of(tmp_path / "there") == rounds_of(tmp_path / "here")
@@ -126,7 +126,7 @@ class Ending(LocalGrid):
 @pytest.mark.parametrize("name", ["scaffold", "moon", "fedgkt"])
 def test_a_run_goes_on_from_its_checkpoint_with_the_memory_that_it_names(name: str, tmp_path: Path) -> None:
     made = experiment(name)
-    made.run(tmp_path / "straight")
+    fedfuse.run(made, tmp_path / "straight")
     with pytest.raises(KeyboardInterrupt):
         served(made, Ending(client_app(made), remembering(tmp_path)), tmp_path / "run")
     # Other node ids and contexts: everything was started again.

@@ -109,10 +109,10 @@ def from_another_node(asked: Message, reply: Message) -> list[Message]:
 HOSTILE: dict[str, tuple[Tamper, str]] = {
     "NaN": (sends(filled(torch.nan)), "is not finite"),
     "Inf": (sends(filled(torch.inf)), "is not finite"),
-    "wrong shape": (sends(first(lambda t: torch.cat([t, t]))), "expected F32"),
+    "wrong shape": (sends(first(lambda t: torch.cat([t, t]))), "expected torch.float32"),
     "wrong name": (sends(renamed), "tensor names differ"),
-    "other dtype": (sends(first(torch.Tensor.double)), "is F64"),
-    "broadcastable shape": (sends(first(lambda t: t[:1])), "expected F32"),
+    "other dtype": (sends(first(torch.Tensor.double)), "is torch.float64"),
+    "broadcastable shape": (sends(first(lambda t: t[:1])), "expected torch.float32"),
     "negative examples": (sends(counted(-5)), "claims -5 examples"),
     "huge examples": (sends(counted(10**30)), "claims 1000"),
     "fractional examples": (sends(counted(2.5)), "claims 2.5 examples"),

@@ -18,7 +18,8 @@ from fedfuse.flower import Deployment, app
 from fedfuse.flower.loopback import up
 from fedfuse.flower.loopback.federation import loopback
 from fedfuse.round import run_round
-from fedfuse.terminal.progress import Silent
+from fedfuse.runs.display import Silent
+from fedfuse.runs.setup import load_federation, set_up
 from fedfuse.types import ServerState
 from fedfuse.vet import Vetting
 from tests.flower.federations import CLIENTS, experiment
@@ -72,7 +73,7 @@ def test_each_lie_is_refused_and_the_models_are_as_without_the_node(
         assert list(record.rejected) == [str(LIAR)], case
         assert re.search(HOSTILE[case][1], record.rejected[str(LIAR)]), case
 
-    ctx, algorithm = made.context(made.federation()), made.algorithm.build()
+    ctx, algorithm = set_up(made, load_federation(made)).ctx, made.algorithm.build()
     server = ServerState(0, ctx.initial())
     for number, record in enumerate(records, 1):
         server, without = run_round(algorithm, server, InProcess(), [0, 2], Vetting(), ctx.at(number))

@@ -24,7 +24,7 @@ from fedfuse.flower.loopback.processes import free_ports
 from fedfuse.flower.loopback.up import submit
 from fedfuse.records import record
 from fedfuse.records.record import RoundRecord
-from fedfuse.terminal.progress import Silent
+from fedfuse.runs.display import Silent
 from tests.command_line import rounds_of
 from tests.flower.federations import bits_of, experiment
 
@@ -101,7 +101,7 @@ def test_a_killed_node_costs_its_answer_and_takes_part_again(federation: Loopbac
 def test_a_killed_server_goes_on_to_the_same_models(part: str, tmp_path: Path) -> None:
     made = experiment("scaffold")
     whole, out = tmp_path / "whole", tmp_path / "run"
-    made.run(whole)
+    fedfuse.run(made, whole)
     deployment = Deployment(str(out), timeout=PATIENCE, wait=PATIENCE, start=NODES)
     folder = tmp_path / "federation"
     with loopback(folder, NODES, Silent()) as federation:

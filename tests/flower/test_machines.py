@@ -66,7 +66,7 @@ def test_the_federation_gives_the_bits_of_one_process(followed: tuple[Path, str]
     folder, _ = followed
     (record,) = rounds_of(folder / "runs" / "flower-digits")
     assert (len(record["cohort"]), record["rejected"]) == (3, {})
-    fedfuse.load(folder / "examples" / "flower" / "digits" / "experiment.toml").run(tmp_path / "here")
+    fedfuse.run(fedfuse.load(folder / "examples" / "flower" / "digits" / "experiment.toml"), tmp_path / "here")
     assert bits_of(folder / "runs" / "flower-digits") == bits_of(tmp_path / "here")
 
 

@@ -15,6 +15,7 @@ from fedfuse.flower import Deployment, client_app, wire
 from fedfuse.flower.memory import KEEP, InFolder, InState, Memory, Store
 from fedfuse.flower.roster import Roster
 from fedfuse.flower.server import serve
+from fedfuse.runs.setup import load_federation
 from fedfuse.types import Snapshot, Task
 from tests.flower.federations import NODE_OF, NODES, bits_of, deployed, experiment
 from tests.flower.grid import LocalGrid
@@ -91,13 +92,13 @@ def test_architectures_go_by_what_nodes_declare(tmp_path: Path) -> None:
 @pytest.mark.parametrize("as_pair", [False, True])
 def test_a_node_needs_only_its_own_data(as_pair: bool, tmp_path: Path) -> None:
     made = experiment("scaffold")
-    federation = made.federation()
+    federation = load_federation(made)
 
     def own(context: Context) -> Examples | tuple[torch.Tensor, torch.Tensor]:
         mine = federation.train.subset(federation.parts[int(context.node_config["partition-id"])])
         return (mine.x, mine.y) if as_pair else mine
 
-    made.run(tmp_path / "here")
+    fedfuse.run(made, tmp_path / "here")
     serve(made, LocalGrid(client_app(made, data=own), NODES), Deployment(str(tmp_path / "there")))
     assert bits_of(tmp_path / "there") == bits_of(tmp_path / "here")
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import fedfuse
 from fedfuse.flower import simulation
 from fedfuse.records import events
 from tests.command_line import ROOT, SMALL, CommandLine, environment, rounds_of
@@ -107,7 +108,7 @@ def test_ctrl_c_amid_a_clients_work_and_resumption_change_no_bit(simulated: Simu
     assert simulated.code == 0
     happened = [event.kind for event in events.read(simulated.folder / "scaffold" / "events.jsonl")]
     assert happened == ["begun", "stopped", "resumed", "finished"]
-    experiment().with_settings({"run.workers": 1}).run(tmp_path / "here")
+    fedfuse.run(experiment().with_settings({"run.workers": 1}), tmp_path / "here")
     assert bits_of(simulated.folder / "scaffold") == bits_of(tmp_path / "here")
     assert rounds_of(simulated.folder / "scaffold") == rounds_of(tmp_path / "here")
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from fedfuse.fusion.aggregate import recalibrated
+from fedfuse.fusion.aggregate import recalibrate
 from fedfuse.fusion.batch_norm import recompute_batch_norm
 from fedfuse.fusion.table import TensorPool
 from tests.fusion.cases import context, mlp, server_of
@@ -20,7 +20,7 @@ def test_whole_batches_only() -> None:
 def test_an_aggregate_can_recalibrate() -> None:
     ctx = context(("mlp:8:bn",))
     model = server_of(ctx).models["mlp:8:bn"]
-    fresh = recalibrated(model, ctx, batch_size=255)  # 256 rows: one would be left over
+    fresh = recalibrate(model, ctx, batch_size=255)  # 256 rows: one would be left over
     assert all(torch.equal(t, fresh.params[name]) for name, t in model.params.items())
     moved = [name for name, t in model.buffers.items() if not torch.equal(t, fresh.buffers[name])]
     assert any("running_mean" in name for name in moved)

@@ -19,14 +19,14 @@ UPDATES = [
 ]
 
 
-def lessons(ensemble: Ensemble, ctx: Context, updates: list[Update]) -> tuple[list[Teacher], list[Teacher]]:
+def teachers_of(ensemble: Ensemble, ctx: Context, updates: list[Update]) -> tuple[list[Teacher], list[Teacher]]:
     """Who teaches during the stream, and who after it."""
-    faculty = ensemble.start(SERVER, ctx)
-    during = []
+    running = ensemble.start(SERVER, ctx)
+    during: list[Teacher] = []
     for update in updates:
-        during += list(faculty.now(update))
-        faculty.note(update)
-    return during, list(faculty.later({"one": of_value(3.75), "two": of_value(9.0, "two")}))
+        during += running.teachers(update)
+        running.add(update)
+    return during, list(running.value({"one": of_value(3.75), "two": of_value(9.0, "two")}))
 
 
 def values(teachers: list[Teacher]) -> list[float]:
@@ -34,37 +34,37 @@ def values(teachers: list[Teacher]) -> list[float]:
 
 
 def test_clients_teach_as_they_arrive_and_anchors_after(ctx: Context) -> None:
-    during, after = lessons(Union(Anchors(), Clients()), ctx, UPDATES)
+    during, after = teachers_of(Union(Anchors(), Clients()), ctx, UPDATES)
     assert values(during) == [0.0, 3.0, 6.0, 9.0]
     assert [t.weight for t in during] == [1.0] * 4
     assert values(after) == [3.75, 9.0]
-    weighted, _ = lessons(Clients("examples"), ctx, UPDATES)
+    weighted, _ = teachers_of(Clients("examples"), ctx, UPDATES)
     assert [t.weight for t in weighted] == [1.0, 1.0, 2.0, 5.0]
 
 
 def test_samples_are_per_architecture(ctx: Context) -> None:
-    during, after = lessons(Samples(DiagonalGaussian(), 3), ctx, UPDATES)
+    during, after = teachers_of(Samples(DiagonalGaussian(), 3), ctx, UPDATES)
     assert not during
     assert [t.model.arch for t in after] == ["one"] * 3 + ["two"] * 3
     assert values(after)[3:] == [9.0] * 3  # a single client has no variance
     assert len(set(values(after)[:3])) == 3
-    assert lessons(Samples(DiagonalGaussian(), 0), ctx, UPDATES) == ([], [])
+    assert teachers_of(Samples(DiagonalGaussian(), 0), ctx, UPDATES) == ([], [])
 
 
 def test_each_client_has_its_own_gamma_draws(ctx: Context) -> None:
     # With the same draws for all, every mixture would be the mean, 3.75.
-    _, after = lessons(Samples(DirichletMixture(1.0), 200), ctx, UPDATES[:3])
+    _, after = teachers_of(Samples(DirichletMixture(1.0), 200), ctx, UPDATES[:3])
     found = torch.tensor(values(after))
     assert len(found.unique()) == 200
     assert float(found.std()) > 0.5
     # and they follow the client, not its place in the stream
-    _, other = lessons(Samples(DirichletMixture(1.0), 200), ctx, [UPDATES[k] for k in (2, 0, 1)])
+    _, other = teachers_of(Samples(DirichletMixture(1.0), 200), ctx, [UPDATES[k] for k in (2, 0, 1)])
     torch.testing.assert_close(torch.tensor(values(other)), found)
 
 
 def test_rounds_and_seeds_have_samples_of_their_own() -> None:
     def first(ctx: Context) -> float:
-        return values(lessons(Samples(DirichletMixture(), 1), ctx, UPDATES[:3])[1])[0]
+        return values(teachers_of(Samples(DirichletMixture(), 1), ctx, UPDATES[:3])[1])[0]
 
     ctx = context()
     assert first(ctx) == first(context()) != first(ctx.at(2))
@@ -75,4 +75,4 @@ def test_errors(ctx: Context) -> None:
     with pytest.raises(FedfuseError, match="count=-1"):
         Samples(DiagonalGaussian(), -1)
     with pytest.raises(FedfuseError, match="client 7 sent no model"):
-        lessons(Clients(), ctx, [Update(7, 1, None)])
+        teachers_of(Clients(), ctx, [Update(7, 1, None)])

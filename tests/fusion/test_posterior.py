@@ -77,22 +77,22 @@ def test_dirichlet_shares_are_multiplied_by_examples() -> None:
 
 
 def test_dirichlet_from_a_stream_has_the_same_moments() -> None:
-    fitting = DirichletMixture(1.0).start(DRAWS, of_value(0.0))
+    running = DirichletMixture(1.0).start(DRAWS, of_value(0.0))
     for client, value in enumerate((0.0, 3.0, 6.0)):
-        fitting.add(of_value(value), 1.0, torch.Generator().manual_seed(client))
-    unused = torch.Generator()
-    values = torch.stack([fitting.draw(number, unused).params["w"] for number in range(DRAWS)]).double()
+        running.add(of_value(value), 1.0, torch.Generator().manual_seed(client))
+    unused, sampler = torch.Generator(), running.value()
+    values = torch.stack([sampler.sample(unused, number).params["w"] for number in range(DRAWS)]).double()
     assert abs(float(values.mean()) - 3.0) < 4 * (1.5 / DRAWS) ** 0.5
     assert abs(float(values.var()) / 1.5 - 1) < 4 * (2 / DRAWS) ** 0.5
 
 
 def test_dirichlet_from_a_stream_multiplies_by_examples() -> None:
     # As above: 0.6760 with weights 1 and 3, where plain shares would give 0.5.
-    fitting = DirichletMixture(1.0).start(DRAWS, of_value(0.0))
+    running = DirichletMixture(1.0).start(DRAWS, of_value(0.0))
     for client, (value, weight) in enumerate(((0.0, 1.0), (1.0, 3.0))):
-        fitting.add(of_value(value), weight, torch.Generator().manual_seed(client))
-    unused = torch.Generator()
-    values = torch.stack([fitting.draw(number, unused).params["w"] for number in range(DRAWS)]).double()
+        running.add(of_value(value), weight, torch.Generator().manual_seed(client))
+    unused, sampler = torch.Generator(), running.value()
+    values = torch.stack([sampler.sample(unused, number).params["w"] for number in range(DRAWS)]).double()
     assert abs(float(values.mean()) - 0.67604) < 4 * 0.25 / DRAWS**0.5
 
 
@@ -121,10 +121,10 @@ def test_the_order_of_clients_does_not_matter(posterior: Posterior) -> None:
     values = {1: 0.5, 2: 2.0, 3: -1.0}
 
     def sample(order: list[int]) -> torch.Tensor:
-        fitting = posterior.start(2, of_value(0.25))
+        running = posterior.start(2, of_value(0.25))
         for client in order:
-            fitting.add(of_value(values[client]), float(client), torch.Generator().manual_seed(client))
-        return fitting.draw(1, torch.Generator().manual_seed(9)).params["w"]
+            running.add(of_value(values[client]), float(client), torch.Generator().manual_seed(client))
+        return running.value().sample(torch.Generator().manual_seed(9), 1).params["w"]
 
     torch.testing.assert_close(sample([1, 2, 3]), sample([3, 1, 2]))
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from fedfuse import models, predict
 from fedfuse.fusion import MeanLogits, table
-from fedfuse.fusion.labelling import Lecture
-from fedfuse.fusion.table import NotFiniteError, Table, TensorPool, outputs, reachable
+from fedfuse.fusion.labelling import Labelling
+from fedfuse.fusion.table import NotFiniteError, Table, TensorPool, logits_of, reachable
 from fedfuse.types import FedfuseError
 from tests.fusion.cases import Constant, mlp
 
@@ -30,7 +30,7 @@ def test_outputs_are_those_of_eval_mode_and_leave_the_net_as_it_was() -> None:
     net[1].eval()  # a mix of modes, as with a frozen batch norm
     before = {name: t.clone() for name, t in net.state_dict().items()}
     x = torch.randn(50, 4)
-    logits = outputs(net, TensorPool(x), torch.arange(10, 40), "the net", batch_size=7)
+    logits = logits_of(net, TensorPool(x), torch.arange(10, 40), "the net", batch_size=7)
     assert [m.training for m in net] == [True, False, True, True]
     assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
     assert not logits.requires_grad
@@ -41,25 +41,25 @@ def test_a_teacher_runs_once_per_row() -> None:
     calls: list[int] = []
     net = Constant(1.0, 0.0)
     net.register_forward_hook(lambda module, args, out: calls.append(len(args[0])))
-    outputs(net, TensorPool(torch.zeros(1300, 1)), torch.arange(1300), "x")
+    logits_of(net, TensorPool(torch.zeros(1300, 1)), torch.arange(1300), "x")
     assert sum(calls) == 1300
 
 
 def test_outputs_that_are_not_finite_name_the_teacher() -> None:
     with pytest.raises(NotFiniteError, match="client 3"):
-        outputs(Constant(float("nan"), 0.0), TensorPool(torch.zeros(4, 1)), torch.arange(4), "client 3")
+        logits_of(Constant(float("nan"), 0.0), TensorPool(torch.zeros(4, 1)), torch.arange(4), "client 3")
 
 
 def test_outputs_of_another_shape_name_the_teacher() -> None:
     with pytest.raises(FedfuseError, match=r"client 3 gives outputs of shape \(4, 1, 1\)"):
-        outputs(nn.Unflatten(1, (1, 1)), TensorPool(torch.zeros(4, 1)), torch.arange(4), "client 3")
+        logits_of(nn.Unflatten(1, (1, 1)), TensorPool(torch.zeros(4, 1)), torch.arange(4), "client 3")
 
 
 def test_teachers_of_different_widths_are_named() -> None:
-    lecture = Lecture(MeanLogits(), TensorPool(torch.zeros(4, 4)), torch.arange(4))
-    lecture.take(lecture.listen(mlp(0), "first"), "first")
+    labelling = Labelling(MeanLogits(), TensorPool(torch.zeros(4, 4)), torch.arange(4))
+    labelling.add(labelling.logits(mlp(0), "first"), "first")
     with pytest.raises(FedfuseError, match="second gives logits for 5 classes, first for 3"):
-        lecture.listen(mlp(0, classes=5), "second")
+        labelling.logits(mlp(0, classes=5), "second")
 
 
 def test_a_table_spills_and_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,6 @@ def test_a_table_spills_and_says_the_same(monkeypatch: pytest.MonkeyPatch) -> No
         kept.append(teacher)
         spilled.append(teacher)
     assert (kept.spilled, spilled.spilled) == (False, True)
-    assert not spilled._kept
     whole = torch.cat(list(kept.blocks()), 1)
     assert torch.equal(whole, torch.cat(list(spilled.blocks()), 1))
     assert torch.equal(whole, logits.half().float())
@@ -102,7 +101,7 @@ class Echo(nn.Module):
 def test_bits_do_not_depend_on_the_number_of_lanes(arch: str) -> None:
     net = models.build(arch, classes=5, shape=(3, 8, 8))
     pool = TensorPool(torch.randn(210, 3, 8, 8, generator=torch.Generator().manual_seed(0)))
-    one, two, three = (outputs(net, pool, torch.arange(210), "x", 32, lanes) for lanes in (1, 2, 3))
+    one, two, three = (logits_of(net, pool, torch.arange(210), "x", 32, lanes) for lanes in (1, 2, 3))
     assert torch.equal(one, two)
     assert torch.equal(one, three)
 
@@ -111,7 +110,7 @@ def test_lanes_keep_the_order_and_what_a_net_writes_on_itself_apart() -> None:
     x = torch.arange(60.0)[:, None].expand(60, 2)
     rows = torch.randperm(60, generator=torch.Generator().manual_seed(0))
     net = Echo().train()
-    assert torch.equal(outputs(net, TensorPool(x), rows, "echo", batch_size=4, lanes=3), 2 * x[rows])
+    assert torch.equal(logits_of(net, TensorPool(x), rows, "echo", batch_size=4, lanes=3), 2 * x[rows])
     assert net.training
 
 
@@ -124,7 +123,7 @@ def test_a_failure_in_a_lane_is_raised_as_itself_and_the_net_is_restored() -> No
 
     net = Fails().train()
     with pytest.raises(ZeroDivisionError, match="in the third batch"):
-        outputs(net, TensorPool(torch.arange(40.0)[:, None]), torch.arange(40), "x", batch_size=4, lanes=2)
+        logits_of(net, TensorPool(torch.arange(40.0)[:, None]), torch.arange(40), "x", batch_size=4, lanes=2)
     assert net.training
 
 
@@ -137,7 +136,7 @@ def test_lanes_share_the_tensors_and_take_no_gradients() -> None:
         seen.append((threading.current_thread().name, out.requires_grad, module.get_parameter("weight").data_ptr()))
 
     net.register_forward_hook(look)
-    outputs(net, TensorPool(torch.zeros(40, 2)), torch.arange(40), "x", batch_size=4, lanes=2)
+    logits_of(net, TensorPool(torch.zeros(40, 2)), torch.arange(40), "x", batch_size=4, lanes=2)
     names, gradients, weights = (set(column) for column in zip(*seen, strict=True))
     assert len(names) == 3  # the caller's for the first batch, then two lanes
     assert (gradients, weights) == ({False}, {net.weight.data_ptr()})
@@ -146,7 +145,7 @@ def test_lanes_share_the_tensors_and_take_no_gradients() -> None:
 def test_every_lane_is_given_the_number_of_threads_that_torch_has(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, int]] = []  # a new thread does not know it, and asking for it would tell it
     monkeypatch.setattr("torch.set_num_threads", lambda n: told.append((threading.current_thread().name, n)))
-    outputs(Echo(), TensorPool(torch.zeros(40, 2)), torch.arange(40), "x", batch_size=4, lanes=2)
+    logits_of(Echo(), TensorPool(torch.zeros(40, 2)), torch.arange(40), "x", batch_size=4, lanes=2)
     assert told == [("fedfuse-lane_0", torch.get_num_threads()), ("fedfuse-lane_1", torch.get_num_threads())]
 
 
@@ -155,7 +154,7 @@ def test_a_net_that_cannot_be_copied_has_one_lane() -> None:
     net.lock = threading.Lock()  # type: ignore[assignment]
     pool = TensorPool(torch.randn(40, 2))
     assert torch.equal(
-        outputs(net, pool, torch.arange(40), "x", 4, lanes=2), outputs(net, pool, torch.arange(40), "x", 4)
+        logits_of(net, pool, torch.arange(40), "x", 4, lanes=2), logits_of(net, pool, torch.arange(40), "x", 4)
     )
 
 

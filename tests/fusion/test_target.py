@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfuse.fusion import MeanLogits, MeanLosses, MeanProbs, Tabled, Target
+from fedfuse.fusion import MeanLogits, MeanLosses, MeanProbs, TableTarget, Target
 from fedfuse.types import FedfuseError
 
 LN3 = log(3)
@@ -59,10 +59,11 @@ def test_mean_losses_has_the_gradient_of_mean_probs_and_its_own_loss() -> None:
     running = MeanLosses().start(1, 2)
     for logits in LOGITS:
         running.add(logits)
-    cross_entropy = torch.nn.functional.cross_entropy(student, running.value())
+    probs, floor, _ = running.value()
+    cross_entropy = torch.nn.functional.cross_entropy(student, probs)
     (gradient,) = torch.autograd.grad(cross_entropy, student)
     torch.testing.assert_close(gradient, expected)
-    torch.testing.assert_close(cross_entropy - running.floor().mean(), mean_of_losses)
+    torch.testing.assert_close(cross_entropy - floor.mean(), mean_of_losses)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
@@ -84,7 +85,7 @@ def test_streaming_agrees_with_a_slow_oracle(target: Target, data: st.DataObject
     running = target.start(7, 4)
     for k in torch.randperm(teachers, generator=generator).tolist():  # in any order
         running.add(logits[k], float(weights[k]))
-    torch.testing.assert_close(running.value(), expected.float(), atol=1e-6, rtol=0)
+    torch.testing.assert_close(running.value().probs, expected.float(), atol=1e-6, rtol=0)
     torch.testing.assert_close(target(logits, weights), expected.float(), atol=1e-6, rtol=0)
 
 
@@ -123,9 +124,9 @@ def test_a_target_that_needs_all_teachers_keeps_the_table() -> None:
     logits = torch.randn(5, 11, 3, generator=torch.Generator().manual_seed(0)).half().float()
     results = []
     for bound in (10**9, 100):  # in memory; in a file
-        running = Tabled(median, 11, 3, bound)
+        running = TableTarget(median, 11, 3, bound)
         for teacher in logits:
             running.add(teacher)
-        results.append(running.value())
+        results.append(running.value().probs)
     torch.testing.assert_close(results[0], torch.softmax(logits.median(0).values, 1))
     assert torch.equal(results[0], results[1])

@@ -20,7 +20,7 @@ def main(clients: int, workers: int, folder: str) -> None:
         local={"steps": 1, "batch_size": 2},
         run={"rounds": 1, "workers": workers},
     )
-    run = experiment.run(folder)
+    run = fedfuse.run(experiment, folder)
     assert len(run.final.cohort) == clients
     assert run.final.rejected == {}
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)  # kB

@@ -12,7 +12,8 @@ import torch
 import fedfuse
 from fedfuse.algorithms import ALGORITHMS
 from fedfuse.records.record import RoundRecord
-from fedfuse.terminal.progress import Silent
+from fedfuse.runs.display import Silent
+from fedfuse.runs.setup import load_federation
 from fedfuse.testing import all_bits
 from tests.command_line import SMALL, CommandLine, models_of, rounds_of
 from tests.doubles import DROPPING, brief_settings
@@ -65,8 +66,8 @@ def experiment(name: str, workers: int) -> fedfuse.Experiment:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_algorithm_gives_the_same_bits_in_this_process_and_in_workers(name: str, tmp_path: Path) -> None:
-    here = experiment(name, 1).run(tmp_path / "here")
-    there = experiment(name, 2).run(tmp_path / "there")
+    here = fedfuse.run(experiment(name, 1), tmp_path / "here")
+    there = fedfuse.run(experiment(name, 2), tmp_path / "there")
     assert all_bits(here.models) == all_bits(there.models)
     assert rounds_of(tmp_path / "here") == rounds_of(tmp_path / "there")
 
@@ -81,13 +82,13 @@ class Stopping(Silent):
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "one-shot"])
 def test_every_algorithm_resumes_to_the_same_bits(name: str, workers: int, tmp_path: Path) -> None:
-    straight = experiment(name, 1).run(tmp_path / "straight")
+    straight = fedfuse.run(experiment(name, 1), tmp_path / "straight")
     made = experiment(name, workers)
     with pytest.raises(KeyboardInterrupt):
-        made.run(tmp_path / "stopped", display=Stopping())
+        fedfuse.run(made, tmp_path / "stopped", display=Stopping())
     with pytest.raises(KeyboardInterrupt):
-        made.run(tmp_path / "stopped", resume=True, display=Stopping())
-    resumed = made.run(tmp_path / "stopped", resume=True)
+        fedfuse.run(made, tmp_path / "stopped", resume=True, display=Stopping())
+    resumed = fedfuse.run(made, tmp_path / "stopped", resume=True)
     assert all_bits(resumed.models) == all_bits(straight.models)
     assert rounds_of(tmp_path / "stopped") == rounds_of(tmp_path / "straight")
     assert [r.round for r in resumed.history] == [1, 2, 3]
@@ -102,7 +103,7 @@ def test_python_gives_the_same_bits_as_the_command_line(reference: Path, tmp_pat
         local={"epochs": 2, "batch_size": 32, "lr": 0.05},
         run={"rounds": 4, "fraction": 0.6, "workers": 1},
     )
-    run = made.run(out=tmp_path / "run")
+    run = fedfuse.run(made, out=tmp_path / "run")
     assert models_of(run.path) == models_of(reference)
     assert rounds_of(run.path) == rounds_of(reference)
     assert [r.round for r in run.history] == [1, 2, 3, 4]
@@ -110,7 +111,7 @@ def test_python_gives_the_same_bits_as_the_command_line(reference: Path, tmp_pat
 
 
 def test_the_experiment_that_a_run_wrote_gives_the_same_bits_again(reference: Path, tmp_path: Path) -> None:
-    again = fedfuse.load(reference / "experiment.toml").run(out=tmp_path / "again")
+    again = fedfuse.run(fedfuse.load(reference / "experiment.toml"), out=tmp_path / "again")
     assert models_of(again.path) == models_of(reference)
     assert (tmp_path / "again" / "experiment.toml").read_text() == (reference / "experiment.toml").read_text()
 
@@ -119,19 +120,19 @@ def test_what_a_run_wrote_says_all_that_decides_its_bits(reference: Path) -> Non
     provenance = tomllib.loads((reference / "experiment.toml").read_text())["provenance"]
     assert {"fedfuse", "torch", "python", "seed", "threads", "data"} <= provenance.keys()
     assert provenance["torch"] == torch.__version__
-    assert provenance["data"] == fedfuse.load(reference / "experiment.toml").federation().fingerprint
+    assert provenance["data"] == load_federation(fedfuse.load(reference / "experiment.toml")).fingerprint
 
 
 def test_another_seed_gives_other_bits(reference: Path, tmp_path: Path) -> None:
     # Else the comparisons above would hold for a run that draws nothing.
-    other = fedfuse.load(reference / "experiment.toml", {"run.seed": 1}).run(out=tmp_path / "other")
+    other = fedfuse.run(fedfuse.load(reference / "experiment.toml", {"run.seed": 1}), out=tmp_path / "other")
     assert models_of(other.path) != models_of(reference)
 
 
 def test_a_model_of_a_run_predicts_as_the_run_did(reference: Path) -> None:
     (file,) = (reference / "models").glob("*.safetensors")
     loaded = fedfuse.load_model(file)
-    test = fedfuse.load(reference / "experiment.toml").federation().test
+    test = load_federation(fedfuse.load(reference / "experiment.toml")).test
     mean, std = (torch.tensor(v).view(1, -1, 1, 1) for v in (loaded.mean, loaded.std))
     with torch.no_grad():
         answers = loaded.net((test.x / 255 - mean) / std).argmax(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import fedfuse
+from fedfuse.runs.setup import load_federation, set_up
 from fedfuse.testing import all_bits
 from tests.command_line import CommandLine, models_of, rounds_of
 from tests.doubles import LINEAR, failing, initial
@@ -37,10 +38,10 @@ def raised(round: int) -> dict[str, str]:
 
 def test_without_workers_three_of_six_fail_and_the_other_three_are_the_model(tmp_path: Path) -> None:
     made = experiment("tests.doubles:three_raise", workers=1)
-    run = made.run(tmp_path / "run")
+    run = fedfuse.run(made, tmp_path / "run")
     assert [r.rejected for r in run.history] == [raised(1), raised(2)]
     # The same three alone, round by round, by hand.
-    ctx = made.context(made.federation())
+    ctx = set_up(made, load_federation(made)).ctx
     server, algorithm = initial(ctx), failing({})
     for number in (1, 2):
         now = ctx.at(number)
@@ -50,17 +51,17 @@ def test_without_workers_three_of_six_fail_and_the_other_three_are_the_model(tmp
 
 
 def test_with_workers_two_more_die_and_the_record_names_them_all(tmp_path: Path) -> None:
-    run = experiment("tests.doubles:five_fail", rounds=1, workers=2).run(tmp_path / "run")
+    run = fedfuse.run(experiment("tests.doubles:five_fail", rounds=1, workers=2), tmp_path / "run")
     assert run.final.rejected == {**raised(1), **DIED}
     assert run.final.note is None
 
 
 def test_below_the_quorum_every_round_leaves_the_model_and_says_so(tmp_path: Path) -> None:
     made = experiment("tests.doubles:three_raise", workers=1, quorum=4)
-    run = made.run(tmp_path / "run")
-    assert all_bits(run.models) == all_bits(initial(made.context(made.federation())).models)
+    run = fedfuse.run(made, tmp_path / "run")
+    assert all_bits(run.models) == all_bits(initial(set_up(made, load_federation(made)).ctx).models)
     assert [r.note for r in run.history] == ["unchanged: 3 of 6 clients, the quorum is 4"] * 2
-    at_quorum = experiment("tests.doubles:three_raise", workers=1, quorum=3).run(tmp_path / "at quorum")
+    at_quorum = fedfuse.run(experiment("tests.doubles:three_raise", workers=1, quorum=3), tmp_path / "at quorum")
     assert at_quorum.final.note is None
     assert models_of(at_quorum.path) != models_of(run.path)
 

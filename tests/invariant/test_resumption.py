@@ -283,18 +283,18 @@ def test_another_configuration_is_refused_with_the_difference_shown(
 ) -> None:
     before = {p: p.read_bytes() for p in finished.rglob("*") if p.is_file()}
     with pytest.raises(fedfuse.FedfuseError, match="cannot be resumed: it was begun as something else") as refused:
-        tiny().with_settings(change).run(finished, resume=True)
+        fedfuse.run(tiny().with_settings(change), finished, resume=True)
     assert shown in str(refused.value)
     assert {p: p.read_bytes() for p in finished.rglob("*") if p.is_file()} == before
 
 
 def test_other_data_is_refused_even_under_the_same_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = tiny().with_settings({"data.source": "tests.doubles:own_data"})
-    made.run(tmp_path / "run")
-    made.run(tmp_path / "run", resume=True)
+    fedfuse.run(made, tmp_path / "run")
+    fedfuse.run(made, tmp_path / "run", resume=True)
     monkeypatch.setenv("FEDFUSE_TEST_DATA_SEED", "1")
     with pytest.raises(fedfuse.FedfuseError, match=r"provenance\.data: '[0-9a-f]{64}' then, '[0-9a-f]{64}' now"):
-        made.run(tmp_path / "run", resume=True)
+        fedfuse.run(made, tmp_path / "run", resume=True)
 
 
 def test_the_command_line_refuses_with_exit_code_2(cli: CommandLine, tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_the_command_line_refuses_with_exit_code_2(cli: CommandLine, tmp_path: P
 
 def test_the_number_of_workers_and_the_name_may_change(finished: Path) -> None:
     models = models_of(finished)
-    tiny().with_settings({"run.workers": 2, "name": "other"}).run(finished, resume=True)
+    fedfuse.run(tiny().with_settings({"run.workers": 2, "name": "other"}), finished, resume=True)
     assert models_of(finished) == models
 
 

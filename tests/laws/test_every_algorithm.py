@@ -11,10 +11,11 @@ import torch
 
 from fedfuse.algorithms import ALGORITHMS
 from fedfuse.context import Context
+from fedfuse.facts import Facts
 from fedfuse.fusion import WeightedMean
 from fedfuse.testing import LAWS, Law, model_of, small_context
 from fedfuse.types import FedfuseError, ServerState, Update
-from tests.doubles import NORMED, brief, context
+from tests.doubles import NORMED, aggregated, brief, context
 
 ARCHS = {"plain": ("mlp:8",), "batch norm": ("mlp:8:bn",), "two architectures": ("mlp:8", "mlp:6")}
 
@@ -66,46 +67,46 @@ good = WeightedMean()
 
 
 def fused(server: ServerState, updates: list[Update], ctx: Context) -> ServerState:
-    return replace(server, round=server.round + 1, models={**server.models, **good(server, updates, ctx)[0]})
+    return replace(
+        server, round=server.round + 1, models={**server.models, **aggregated(good, server, updates, ctx).models}
+    )
 
 
-def last_client_wins(server: ServerState, updates: list[Update], ctx: Context) -> tuple[ServerState, dict[str, object]]:
+def last_client_wins(server: ServerState, updates: list[Update], ctx: Context) -> tuple[ServerState, Facts]:
     (*_, last) = updates
-    return fused(server, [last], ctx), {}
+    return fused(server, [last], ctx), Facts()
 
 
-def gives_a_client_back(
-    server: ServerState, updates: list[Update], ctx: Context
-) -> tuple[ServerState, dict[str, object]]:
+def gives_a_client_back(server: ServerState, updates: list[Update], ctx: Context) -> tuple[ServerState, Facts]:
     for update in updates:
         model = model_of(update)
-    return replace(server, round=server.round + 1, models={**server.models, model.arch: model}), {}
+    return replace(server, round=server.round + 1, models={**server.models, model.arch: model}), Facts()
 
 
-def works_in_place(server: ServerState, updates: list[Update], ctx: Context) -> tuple[ServerState, dict[str, object]]:
+def works_in_place(server: ServerState, updates: list[Update], ctx: Context) -> tuple[ServerState, Facts]:
     made = fused(server, updates, ctx)
     for arch, model in made.models.items():
         for name, tensor in model.params.items():
             server.models[arch].params[name].copy_(tensor)
-    return made, {}
+    return made, Facts()
 
 
-def keeps_them_all(server: ServerState, updates: list[Update], ctx: Context) -> tuple[ServerState, dict[str, object]]:
-    return fused(server, list(updates), ctx), {}
+def keeps_them_all(server: ServerState, updates: list[Update], ctx: Context) -> tuple[ServerState, Facts]:
+    return fused(server, list(updates), ctx), Facts()
 
 
-def adds_noise(server: ServerState, updates: list[Update], ctx: Context) -> tuple[ServerState, dict[str, object]]:
+def adds_noise(server: ServerState, updates: list[Update], ctx: Context) -> tuple[ServerState, Facts]:
     made = fused(server, updates, ctx)
     noisy = {
         arch: replace(m, params={n: t + torch.randn_like(t) for n, t in m.params.items()})
         for arch, m in made.models.items()
     }
-    return replace(made, models=noisy), {}
+    return replace(made, models=noisy), Facts()
 
 
-def forgets_a_model(server: ServerState, updates: list[Update], ctx: Context) -> tuple[ServerState, dict[str, object]]:
+def forgets_a_model(server: ServerState, updates: list[Update], ctx: Context) -> tuple[ServerState, Facts]:
     list(updates)
-    return replace(server, round=server.round + 1, models={}), {}
+    return replace(server, round=server.round + 1, models={}), Facts()
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,9 @@ def test_features_have_the_declared_width_and_feed_the_head(name: str) -> None:
 @pytest.mark.parametrize("name", ZOO)
 @pytest.mark.parametrize("norm", NORMS)
 def test_eval_is_deterministic_and_ignores_the_rest_of_the_batch(name: str, norm: str) -> None:
-    net = made(f"{name}:{norm}", DIGITS).eval()
-    x, _ = batch(DIGITS)
+    # In double precision: rounding, which differs with the size of the batch, adds up over 56 layers.
+    net = made(f"{name}:{norm}", DIGITS).eval().double()
+    x = batch(DIGITS)[0].double()
     with torch.no_grad():
         assert torch.equal(net(x), net(x))
         torch.testing.assert_close(net(x)[:1], net(x[:1]))

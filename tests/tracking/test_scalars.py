@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
-from fedfuse.records.record import RoundRecord
+from fedfuse.facts import ClientQuality, ConfidenceBins, Facts, FirstAndLast, Score, Student
+from fedfuse.records.record import ClientRecord, RoundRecord
 from fedfuse.tracking.scalars import parameters, scalars, tag
 
 
@@ -15,23 +15,24 @@ def test_a_record_by_hand() -> None:
         cohort=[0, 2, 5],
         test_accuracy=0.5,
         test_loss=math.nan,
-        models={"resnet8+head128": {"accuracy": 0.5, "loss": math.inf}},
+        models={"resnet8+head128": Score(0.5, math.inf)},
         params_up=7,
         params_down=8,
         bytes_up=28,
         bytes_down=32,
         seconds={"local": 1.5},
         validation_accuracy=0.25,
-        clients={"0": {"examples": 10, "distance": 1.0}, "2": {"examples": 20, "distance": 4.0}},
+        clients={"0": ClientRecord(10, 1.0), "2": ClientRecord(20, 4.0)},
         memory={"server": 1024},
         rejected={"5": "sent nothing"},
-        facts={
-            "teachers": 2,
-            "warning": "text",
-            "clients": {"mean": 0.75, "confidence": {"right": [1, 2]}},
-            "agreement": {"0": 0.2, "2": 0.4},
-            "students": {"mlp:8": {"loss": {"first": 2.0, "last": None}}},
-        },
+        facts=Facts(
+            teachers=2,
+            warning="text",
+            clients=ClientQuality(0.75, 0.5, 1.0, ConfidenceBins([1, 2], [0, 0], [1.0, 1.5])),
+            agreement={"0": 0.2, "2": 0.4},
+            students={"mlp:8": Student(3, FirstAndLast(2.0, math.nan))},
+            own={"rows": 7, "labels": ["a"]},
+        ),
     )
     assert scalars(record) == {
         "test/accuracy": 0.5,
@@ -49,16 +50,18 @@ def test_a_record_by_hand() -> None:
         "memory/server": 1024.0,
         "teachers": 2.0,
         "clients/mean": 0.75,
+        "clients/worst": 0.5,
+        "clients/best": 1.0,
         "agreement/mean": (0.2 + 0.4) / 2,
+        "students/mlp:8/steps": 3.0,
         "students/mlp:8/loss/first": 2.0,
+        "rows": 7.0,
     }
 
 
-def test_settings_by_hand(tmp_path: Path) -> None:
-    (tmp_path / "experiment.toml").write_text(
-        'name = "x"\n[local]\nlr = 0.1\nstragglers = false\nmilestones = [0.5]\n[models.clients]\n"mlp:8" = 2.0\n'
-    )
-    assert parameters(tmp_path) == {
+def test_settings_by_hand() -> None:
+    local = {"lr": 0.1, "stragglers": False, "milestones": [0.5]}
+    assert parameters({"name": "x", "local": local, "models": {"clients": {"mlp:8": 2.0}}}) == {
         "name": "x",
         "local.lr": 0.1,
         "local.stragglers": False,

@@ -14,6 +14,7 @@ import pytest
 import fedfuse
 from fedfuse.config.experiment import Experiment
 from fedfuse.records import events, record
+from fedfuse.records.observer import RunInfo
 from fedfuse.records.record import RoundRecord
 from fedfuse.tracking import TRACKERS
 from fedfuse.tracking.scalars import Parameters
@@ -40,7 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def plain(runs: Path) -> Path:
-    return experiment().run(runs / "plain").path
+    return fedfuse.run(experiment(), runs / "plain").path
 
 
 def needs(name: str) -> None:
@@ -59,7 +60,7 @@ class Stop:
     def __init__(self, after: int) -> None:
         self.after = after
 
-    def begin(self, experiment: Experiment, path: Path, history: Sequence[RoundRecord]) -> None: ...
+    def begin(self, run: RunInfo, history: Sequence[RoundRecord]) -> None: ...
 
     def round(self, record: RoundRecord) -> None:
         if record.round == self.after:
@@ -70,7 +71,7 @@ class Stop:
 
 def stopped(run: Path, *trackers: str, after: int = 2) -> Path:
     with pytest.raises(RuntimeError, match="enough"):
-        experiment(*trackers).run(run, observers=[Stop(after)])
+        fedfuse.run(experiment(*trackers), run, observers=[Stop(after)])
     return run
 
 
@@ -90,7 +91,7 @@ def test_a_run_that_is_stopped_and_resumed(
     capfd.readouterr()
     run = stopped(runs / f"with-{name}", name)
     for _ in range(2):  # the second time nothing is left to do
-        experiment(name).run(run, resume=True)
+        fedfuse.run(experiment(name), run, resume=True)
     assert capfd.readouterr() == ("", "")
     assert warnings(run) == []
     assert not {*os.environ} & {"WANDB_MODE", "WANDB_ERROR_REPORTING", *QUIET}, "a caller's own runs are the caller's"
@@ -106,7 +107,7 @@ def test_a_run_that_is_stopped_and_resumed(
 def test_a_tracker_that_is_added_later_is_told_all(name: str, runs: Path) -> None:
     needs(name)
     run = stopped(runs / f"later-{name}")
-    experiment(name).run(run, resume=True)
+    fedfuse.run(experiment(name), run, resume=True)
     assert READERS[name](run).curve == recorded(run)
     assert not warnings(run)
 
@@ -115,7 +116,7 @@ def test_what_somebody_deleted_is_told_again(tmp_path: Path) -> None:
     needs("tensorboard")
     run = stopped(tmp_path / "run", "tensorboard")
     shutil.rmtree(run / "tensorboard")
-    experiment("tensorboard").run(run, resume=True)
+    fedfuse.run(experiment("tensorboard"), run, resume=True)
     assert READERS["tensorboard"](run).curve == recorded(run)
 
 
@@ -150,7 +151,7 @@ def test_a_tracker_that_fails_is_warned_about_once(
 ) -> None:
     tracker = Failing(at, error)
     monkeypatch.setitem(TRACKERS, "tensorboard", lambda: tracker)  # type: ignore[arg-type]
-    run = experiment("tensorboard").run(tmp_path / "run")
+    run = fedfuse.run(experiment("tensorboard"), tmp_path / "run")
     assert len(run.history) == 3
     assert tracker.asked == 1
     assert warnings(run.path) == [f"tensorboard failed and is left out from here on: {type(error).__name__}: {error}"]
@@ -162,7 +163,7 @@ def test_a_library_that_is_missing(name: str, tmp_path: Path, monkeypatch: pytes
     for module in [m for m in sys.modules if m.startswith("torch.utils.tensorboard")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
-    run = experiment(name).run(tmp_path / "run")
+    run = fedfuse.run(experiment(name), tmp_path / "run")
     assert len(run.history) == 3
     (warning,) = warnings(run.path)
     assert warning.startswith(f"{name} failed and is left out from here on")
@@ -173,7 +174,7 @@ def test_a_library_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "wandb.py").write_text("raise ZeroDivisionError('at import')")
     monkeypatch.delitem(sys.modules, "wandb", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
-    (warning,) = warnings(experiment("wandb").run(tmp_path / "run").path)
+    (warning,) = warnings(fedfuse.run(experiment("wandb"), tmp_path / "run").path)
     assert warning.endswith("ZeroDivisionError: at import")
 
 
@@ -189,7 +190,7 @@ def test_a_round_that_is_done_again_is_not_told_again(tmp_path: Path, monkeypatc
     run = stopped(tmp_path / "run", "mlflow")
     newest = max((run / "checkpoint").iterdir())
     newest.write_bytes(b"damaged")
-    experiment("mlflow").run(run, resume=True)
+    fedfuse.run(experiment("mlflow"), run, resume=True)
     assert told == [1, 2, 3]
 
 
@@ -211,7 +212,7 @@ def test_a_kill_costs_a_tracker_that_buffers_nothing(tmp_path: Path, monkeypatch
     monkeypatch.setitem(TRACKERS, "wandb", lambda: Buffering("close", OSError("killed")))  # type: ignore[arg-type]
     run = stopped(tmp_path / "run", "wandb")
     monkeypatch.setitem(TRACKERS, "wandb", lambda: Buffering("never", OSError()))  # type: ignore[arg-type]
-    experiment("wandb").run(run, resume=True)
+    fedfuse.run(experiment("wandb"), run, resume=True)
     assert told == [*(("new after 0", n) for n in (1, 2)), *(("new after 2", n) for n in (1, 2, 3))]
 
 

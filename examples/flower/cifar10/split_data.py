@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import fedfuse
+from fedfuse.runs.setup import load_federation
 from fedfuse.types import FedfuseError
 
 APP = Path(__file__).resolve().parent
@@ -20,7 +21,7 @@ def split(experiment: fedfuse.Experiment, folder: Path) -> list[Path]:
     """Write each client's share of the experiment's data into `folder`."""
     if APP in (folder.resolve(), *folder.resolve().parents):
         raise FedfuseError(f"{folder} lies in the app, which goes to every node: choose a folder elsewhere")
-    federation = experiment.federation()
+    federation = load_federation(experiment)
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for k in range(len(federation)):

@@ -32,6 +32,8 @@ OfTarget = Annotated[T | None, SettingOf("target")]
 
 def with_settings(part: T, **settings: Any) -> T:
     """The part with those settings replaced that are not None."""
+    if isinstance(part, str):
+        raise FedfuseError(f"{part!r} names a part in a file: in Python give the part itself, as in AdamCosine()")
     given = {name: value for name, value in settings.items() if value is not None}
     for name, value in given.items():
         if problem := missing_setting(type(part), name):

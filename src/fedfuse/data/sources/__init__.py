@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from fedfuse import signature
 from fedfuse.data.sources import made, named
-from fedfuse.data.sources.hub import hub, places
+from fedfuse.data.sources.hub import files_or_hub, places
 from fedfuse.data.sources.location import Location, Progress
 from fedfuse.data.sources.memory import names_arrays, read_arrays
 from fedfuse.data.sources.own import as_source
@@ -29,7 +29,7 @@ SOURCES: Mapping[str, Callable[..., Source]] = {
     "synthetic": made.synthetic,
 }
 PATTERNS: Mapping[str, str] = {  # the other forms that a name can take
-    "a hub id (owner/name), folder or parquet file": signature.summary(hub),
+    "a hub id (owner/name), folder or parquet file": signature.summary(files_or_hub),
     "package.module:function": signature.summary(as_source),
 }
 
@@ -43,7 +43,7 @@ def source_function(name: str, location: Location | None = None) -> Callable[...
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", name):
         return signature.imported(name, "data source")
     if "/" in name or any(place.exists() for place in places(location or Location.at(), name)):
-        return hub
+        return files_or_hub
     raise FedfuseError(
         f"no data source is called {name!r}{signature.did_you_mean(name, SOURCES) or '.'} Known: {', '.join(SOURCES)}; "
         f"or {'; or '.join(PATTERNS)}"
@@ -75,8 +75,8 @@ def load_from(location: Location, name: str, arguments: Mapping[str, object]) ->
     settings = _checked(function, name, arguments)
     if function is arrays_given:
         return read_arrays(location, name)
-    if function is hub:
-        return hub(location, name, **settings)
+    if function is files_or_hub:
+        return files_or_hub(location, name, **settings)
     if name in SOURCES:
         return SOURCES[name](location, **settings)
     return as_source(name, function(**settings))

@@ -23,7 +23,7 @@ class UnreachableError(FedfuseError):
     """The hub did not give the data: the message says why, in half a sentence."""
 
 
-def hub(
+def files_or_hub(
     location: Location,
     id_or_path: str,
     *,

@@ -1,0 +1,224 @@
+"""What a report says, against numbers done on paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedfuse.reports.elements import Choice, Section, Table, Words, drawn
+from fedfuse.reports.figure import Bars, Curves, Heat
+from fedfuse.reports.page import Report, report_of
+from fedfuse.reports.read import find
+from fedfuse.reports.sections.targets import default_targets
+from fedfuse.reports.variants import variants_of
+from fedfuse.types import FedfuseError
+from tests.reports.written import BINS, a_run, distilled
+
+FACTS = [distilled(0.2, 0.4, 0.6, 0.5), distilled(0.4, 0.6, 0.8, 0.9)]
+
+
+@pytest.fixture
+def compared(tmp_path: Path) -> Path:
+    """FedDF over two seeds is 0.1 and 0.2 above FedAvg at the end."""
+    a_run(tmp_path / "feddf-0", [0.5, 0.9], algorithm="feddf", seed=0, facts=FACTS)
+    a_run(tmp_path / "feddf-1", [0.5, 0.8], algorithm="feddf", seed=1, facts=FACTS)
+    a_run(tmp_path / "avg-0", [0.4, 0.8], seed=0)
+    a_run(tmp_path / "avg-1", [0.7, 0.6], seed=1)
+    return tmp_path
+
+
+def section(report: Report, key: str) -> Section:
+    return next(s for s in report.sections if s.key == key)
+
+
+def block(report: Report, key: str) -> object:
+    return next(b for b in drawn(report.sections) if b.key == key)
+
+
+def words(report: Report) -> str:
+    return " ".join(b.text for b in section(report, "verdict").blocks if isinstance(b, Words))
+
+
+def test_the_verdict_of_a_comparison(compared: Path) -> None:
+    said = words(report_of([compared], target=0.8))
+    # Final accuracies 0.9 and 0.8, deviation sqrt(2 x 0.05^2); the gaps are 0.1 and 0.2.
+    assert "feddf ends highest: it reaches 85.00 ± 7.07 % test accuracy over 2 seeds after 2 rounds" in said
+    assert "The baseline fedavg ends 15.00 ± 7.07 points below, over the same 2 seeds." in said
+    assert "It reaches 80 % in 2.0 rounds, fedavg in > 2." in said
+    # The student against the average: +0.1 and +0.3; the ensemble against the student: +0.1 and -0.1.
+    assert "Distillation changes the average by +20.00 points in the mean over rounds;" in said
+    assert "the ensemble is 0.00 points" in said
+
+
+def test_one_seed_is_said_to_be_one(tmp_path: Path) -> None:
+    a_run(tmp_path / "a", [0.5])
+    a_run(tmp_path / "b", [0.4], algorithm="feddf")
+    said = words(report_of([tmp_path]))
+    assert (
+        "It is the baseline itself; the next, feddf, ends 10.00 points below (one seed: chance is not ruled out)."
+        in said
+    )
+
+
+def test_a_killed_run_is_reported_as_far_as_it_came(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", [0.5, 0.6], rounds=5, happened=[("begun", 0, "")])
+    with (run / "rounds.jsonl").open("a") as half:
+        half.write('{"round": 3, "coh')
+    report = report_of([run])
+    assert words(report).startswith("Not finished: 2 of 5 rounds are on record.")
+    assert {s.key for s in report.sections} >= {"verdict", "learning", "clients", "cost", "origin"}
+
+
+def test_a_run_without_rounds_has_an_empty_report(tmp_path: Path) -> None:
+    report = report_of([a_run(tmp_path / "run", [], rounds=3)])
+    assert (report.title, list(report.sections)) == ("Nothing yet", [])
+
+
+def test_an_older_run_without_the_further_files_is_reported(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", [0.5])
+    for name in ("federation.json", "evaluation.json", "events.jsonl"):
+        (run / name).unlink()
+    assert [s.key for s in report_of([run]).sections] == ["verdict", "learning", "targets", "cost", "origin"]
+
+
+def test_empty_sections_do_not_appear(tmp_path: Path) -> None:
+    plain = report_of([a_run(tmp_path / "plain", [0.5])])
+    assert not {"distillation", "incidents", "search"} & {s.key for s in plain.sections}
+    taught = report_of([a_run(tmp_path / "taught", [0.5], algorithm="feddf", facts=FACTS[:1])])
+    assert "distillation" in {s.key for s in taught.sections}
+
+
+def test_no_runs_is_an_error_that_says_what_to_give(tmp_path: Path) -> None:
+    with pytest.raises(FedfuseError, match="no run is in it"):
+        report_of([tmp_path])
+    with pytest.raises(FedfuseError, match="no such directory"):
+        report_of([tmp_path / "nowhere"])
+    with pytest.raises(FedfuseError, match="between 0 and 1"):
+        report_of([a_run(tmp_path / "run", [0.5])], target=85)
+
+
+def test_runs_that_differ_in_their_seed_alone_are_one_line(tmp_path: Path) -> None:
+    for seed in (1, 0):
+        a_run(tmp_path / f"mu-{seed}", [0.5], algorithm={"name": "fedprox", "mu": 0.1}, seed=seed)
+    a_run(tmp_path / "mu1", [0.5], algorithm={"name": "fedprox", "mu": 1.0})
+    a_run(tmp_path / "z", [0.5])
+    found = variants_of(find([tmp_path]))
+    # FedAvg is the baseline and comes first; namesakes say in which setting they differ.
+    assert [(line.name, line.seeds) for line in found] == [
+        ("fedavg", [0]),
+        ("fedprox(mu=0.1)", [0, 1]),
+        ("fedprox(mu=1)", [0]),
+    ]
+    assert [line.suffix for line in found] == ["-fedavg", "-fedprox-mu=0.1", "-fedprox-mu=1"]
+
+
+def test_bands_are_deviations_over_seeds(compared: Path) -> None:
+    curves = block(report_of([compared]), "learning-curves")
+    assert isinstance(curves, Curves)
+    average, feddf = curves.series
+    assert (average.name, list(average.y)) == ("fedavg", pytest.approx([55.0, 70.0]))
+    assert list(average.deviation) == pytest.approx([21.2132, 14.1421], abs=1e-4)
+    assert list(feddf.deviation) == pytest.approx([0.0, 7.0711], abs=1e-4)
+
+
+def test_the_ladder_is_the_mean_over_rounds(compared: Path) -> None:
+    ladder = block(report_of([compared]), "ladder")
+    assert isinstance(ladder, Bars)
+    assert list(ladder.categories) == ["mean client", "average", "ensemble", "student"]
+    assert list(ladder.bars[0].values) == pytest.approx([30.0, 50.0, 70.0, 70.0])
+
+
+def test_what_a_target_costs_is_censored(compared: Path) -> None:
+    table = block(report_of([compared], target=0.7), "targets")
+    assert isinstance(table, Table)
+    # FedAvg: round 2 and round 1, 400 and 200 numbers. FedDF: round 2 twice.
+    assert [list(row) for row in table.rows] == [["fedavg", "1.5", "300", "2 of 2"], ["feddf", "2.0", "400", "2 of 2"]]
+    high = block(report_of([compared], target=0.9), "targets")
+    assert isinstance(high, Table)
+    assert [list(row) for row in high.rows] == [
+        ["fedavg", "> 2", "> 400", "0 of 2"],
+        ["feddf", "> 2", "> 400", "1 of 2"],
+    ]
+
+
+def test_targets_are_what_all_and_what_the_best_reach(compared: Path) -> None:
+    # Best in the mean over seeds: FedAvg 0.75, FedDF 0.85.
+    assert default_targets(variants_of(find([compared]))) == [0.75, 0.85]
+
+
+def test_confusion_and_classes(compared: Path) -> None:
+    report = report_of([compared])
+    heat, classes = block(report, "confusion-feddf"), block(report, "classes")
+    assert isinstance(heat, Heat)
+    assert isinstance(classes, Bars)
+    assert heat.counts == [[6, 2, 0], [0, 4, 0], [2, 2, 4]]  # over two seeds
+    assert heat.shares[2] == [25.0, 25.0, 50.0]
+    assert list(classes.bars[0].values) == [75.0, 100.0, 50.0]
+    assert list(classes.categories) == ["cat", "dog", "owl"]
+
+
+def test_the_calibration_error_by_hand() -> None:
+    # Two wrong answers of confidence 0.9, and eight of 0.95 of which six are right: (1.8 + 1.6) / 10.
+    assert BINS.calibration_error == pytest.approx(0.34)
+
+
+def test_clients_are_counted(tmp_path: Path) -> None:
+    refused = {1: {"1": "parameter w is not finite"}}
+    run = a_run(tmp_path / "run", [0.5, 0.6], algorithm="feddf", facts=FACTS, rejected=refused)
+    table = block(report_of([run]), "clients")
+    assert isinstance(table, Table)
+    head = [
+        "client",
+        "architecture",
+        "examples",
+        "classes",
+        "asked",
+        "accepted",
+        "refused",
+        "distance",
+        "agreement / %",
+    ]
+    assert list(table.columns) == [*head, "why refused, last"]
+    assert [list(row) for row in table.rows] == [
+        [0, "mlp:8", 4, 1, 2, 2, 0, 1.0, 50.0, None],
+        [1, "mlp:8", 6, 3, 2, 1, 1, 3.0, 100.0, "parameter w is not finite"],
+    ]
+
+
+def test_incidents_are_told_in_order(tmp_path: Path) -> None:
+    happened = [
+        ("begun", 0, ""),
+        ("resumed", 1, ""),
+        ("stopped", 2, "by the keyboard"),
+        ("resumed", 2, ""),
+        ("finished", 3, ""),
+    ]
+    run = a_run(
+        tmp_path / "run",
+        [0.5, 0.6, 0.7],
+        rejected={2: {"1": "moved too far"}},
+        facts=[{}, {"warning": "this pool hurts"}, {"dropped": {"0": "outputs are not finite"}}],
+        happened=happened,  # type: ignore[arg-type]
+    )
+    table = block(report_of([run]), "incidents")
+    assert isinstance(table, Table)
+    assert [row[2:] for row in table.rows] == [
+        [1, "ended without a word, as when it is killed; resumed"],
+        [2, "client 1 moved too far"],
+        [2, "this pool hurts"],
+        [2, "stopped: by the keyboard"],
+        [2, "resumed"],
+        [3, "client 0 was left out of the fusion: outputs are not finite"],
+    ]
+
+
+def test_several_lines_share_a_place(compared: Path) -> None:
+    chosen = [b for b in section(report_of([compared]), "calibration").blocks if isinstance(b, Choice)]
+    assert list(chosen[0].options) == ["fedavg", "feddf"]
+
+
+def test_the_command_makes_the_run_again(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "my run", [0.5])
+    said = [b.text for b in section(report_of([run]), "origin").blocks if isinstance(b, Words) and b.code]
+    assert said == [f"fedfuse run '{run}/experiment.toml' --out again"]
