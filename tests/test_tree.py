@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from fedfuse import tree
+from fedfuse.testing import bits
+from tests.doubles import snapshot
 
 SHAPES = {
     "scalar": (),
@@ -67,3 +69,13 @@ def test_one_number_that_is_not_finite_is_found(value: float, place: int) -> Non
     assert tree.all_finite(x)
     x.view(-1)[place] = value
     assert not tree.all_finite(x)
+
+
+def test_a_model_comes_back_from_its_vector() -> None:
+    model = snapshot(1.5, -2.0, mean=torch.tensor([[0.25], [3.0]]), count=torch.tensor(7))
+    vector = tree.flatten(model)
+    assert vector.tolist() == [1.5, -2.0, 0.25, 3.0, 7.0]
+    again = tree.unflatten(vector, model)
+    assert bits(again) == bits(model)
+    again.params["w"].add_(1)
+    assert vector[0] == 1.5  # a copy

@@ -60,6 +60,27 @@ def nbytes(tree: Tensors) -> int:
     return sum(t.numel() * t.element_size() for t in tree.values())
 
 
+def flatten(model: Snapshot) -> Tensor:
+    """All parameters and buffers as one vector (P,), in double precision."""
+    return torch.cat([t.reshape(-1).double() for t in (*model.params.values(), *model.buffers.values())])
+
+
+def unflatten(vector: Tensor, like: Snapshot) -> Snapshot:
+    """The model with these values (P,) and the shapes and dtypes of `like`. Integer tensors are rounded."""
+    sizes = [t.numel() for t in (*like.params.values(), *like.buffers.values())]
+    pieces = iter(torch.split(vector, sizes))
+
+    def filled(tensors: Tensors) -> dict[str, Tensor]:
+        return {name: _as(next(pieces), t.dtype).view(t.shape) for name, t in tensors.items()}
+
+    return Snapshot(like.arch, filled(like.params), filled(like.buffers))
+
+
+def _as(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """A copy in this dtype; for integers rounded to the nearest."""
+    return (values if dtype.is_floating_point else values.round()).to(dtype, copy=True)
+
+
 class RunningMean:
     """A weighted mean over trees that arrive one at a time.
 
@@ -88,8 +109,7 @@ class RunningMean:
     def value(self) -> dict[str, Tensor]:
         """The mean so far, in the dtypes of the first tree."""
         return {
-            name: (mean if dtype.is_floating_point else mean.round()).to(dtype, copy=True)
-            for (name, mean), dtype in zip(self.mean.items(), self.dtypes.values(), strict=True)
+            name: _as(mean, dtype) for (name, mean), dtype in zip(self.mean.items(), self.dtypes.values(), strict=True)
         }
 
 

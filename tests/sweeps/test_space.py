@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 import fedfuse
@@ -17,8 +15,6 @@ from fedfuse.sweeps.space import (
     parse_parameter,
     parse_space,
     probes,
-    said,
-    value_of,
 )
 from fedfuse.types import FedfuseError
 
@@ -88,14 +84,6 @@ def test_a_mistake_names_the_value_and_the_remedy(pair: str, right: str) -> None
 def test_a_key_is_given_once() -> None:
     with pytest.raises(FedfuseError, match=r"local\.lr is given twice; put all its values into one --param"):
         parse_space(["local.lr=0.1..1", "local.lr=2,3"])
-
-
-@pytest.mark.parametrize(
-    "value", [1, 1.0, True, 0.1 + 0.2, 1e-07, "sgd", "true", "1", "two words", "it's", "a,b", [1, "x"], {"a b": [1.5]}]
-)
-def test_what_is_said_is_read_as_the_same_value(value: Any) -> None:
-    assert value_of(said(value)) == value
-    assert type(value_of(said(value))) is type(value)
 
 
 def test_a_name_is_set_before_the_settings_that_it_would_drop() -> None:

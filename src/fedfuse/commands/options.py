@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 
 from fedfuse.config.overlay import algorithm_settings
+from fedfuse.config.values import parse_value
 from fedfuse.runs.display import Display
-from fedfuse.sweeps.space import value_of
 from fedfuse.terminal.progress import Lines, Live
 from fedfuse.types import FedfuseError
 
@@ -46,7 +46,7 @@ def dotted_settings(pairs: list[str] | None, algorithm: str | None = None, **opt
         key, equals, text = pair.partition("=")
         if not equals:
             raise FedfuseError(f"--set {pair}: write KEY=VALUE, as in --set local.lr=0.05")
-        settings[key.strip()] = value_of(text.strip())
+        settings[key.strip()] = parse_value(text.strip())
     chosen = {} if algorithm is None else algorithm_settings(algorithm)
     named = {key.replace("__", "."): value for key, value in options.items() if value is not None}
     if algorithm is not None:

@@ -49,25 +49,34 @@ def attempt(algorithm: Algorithm, task: Task, memory: Groups, ctx: Context) -> t
 
 
 class ClientMemory:
-    """What clients keep, in this process. What is new counts once its round is settled."""
+    """What clients keep, in this process: the part of an engine that has no other place for it.
+
+    What is new counts once its round is settled.
+    """
 
     def __init__(self) -> None:
         self._settled: dict[int, Groups] = {}
         self._new: dict[int, Groups] = {}  # of the round that is not settled yet
 
-    def of(self, client: int) -> Groups:
-        return self._settled.get(client, {})
-
-    def add(self, client: int, memory: Groups) -> None:
+    def attempt(self, algorithm: Algorithm, task: Task, ctx: Context) -> Update | Failure:
+        """One client's work, with what it keeps."""
+        answer, memory = attempt(algorithm, task, self._settled.get(task.client, {}), ctx)
         if memory:
-            self._new[client] = memory
+            self._new[task.client] = memory
+        return answer
 
     def settle(self, accepted: Collection[int]) -> None:
         self._settled |= {client: memory for client, memory in self._new.items() if client in accepted}
         self._new.clear()
 
-    def all(self) -> Mapping[int, Groups]:
+    def memory(self) -> Mapping[int, Groups]:
         return dict(sorted(self._settled.items()))
 
     def restore(self, memory: Mapping[int, Groups]) -> None:
         self._settled = dict(memory)
+
+    def peak_memory(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        pass

@@ -7,7 +7,7 @@ each other (`Nets.layer_randomness`). The bits are those of one client after the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
@@ -18,22 +18,20 @@ import torch
 
 from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context, Nets
-from fedfuse.engines.engine import ClientMemory, attempt
+from fedfuse.engines.engine import ClientMemory
 from fedfuse.predict import WORTH_A_LANE
-from fedfuse.types import Failure, FedfuseError, Groups, ServerState, Task, Update
-
-Answer = tuple[Update | Failure, Groups]
+from fedfuse.types import Failure, FedfuseError, ServerState, Task, Update
 
 
-class InThreads:
+class InThreads(ClientMemory):
     """At most `count` clients at once."""
 
     def __init__(self, count: int) -> None:
+        super().__init__()
         self._count = count
-        self._memory = ClientMemory()
+        self._step_seconds = 0.0  # of the last client that worked alone
         self._nets: SimpleQueue[Nets] = SimpleQueue()  # one for each thread: a net serves one client at a time
         self._made = 0
-        self._step_seconds = 0.0  # of the last client that worked alone
         self._executor = ThreadPoolExecutor(count, "fedfuse-client", torch.set_num_threads, (torch.get_num_threads(),))
 
     def run(
@@ -45,24 +43,23 @@ class InThreads:
                 yield from self._in_threads(algorithm, chain([task], stream), ctx)
                 return
             start = perf_counter()
-            answer, memory = attempt(algorithm, task, self._memory.of(task.client), ctx)
+            answer = self.attempt(algorithm, task, ctx)
             steps = answer.metrics.get("steps", 1) if isinstance(answer, Update) else 1
             self._step_seconds = (perf_counter() - start) / max(1, steps)
-            self._memory.add(task.client, memory)
             yield answer
 
     def _in_threads(self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context) -> Iterator[Update | Failure]:
         generator = torch.random.get_rng_state()
-        pending: deque[tuple[int, Future[Answer]]] = deque()
+        pending: deque[Future[Update | Failure]] = deque()
         try:
             for task in tasks:
-                pending.append((task.client, self._executor.submit(self._work, algorithm, task, ctx)))
+                pending.append(self._executor.submit(self._work, algorithm, task, ctx))
                 if len(pending) > self._count:
-                    yield self._next(pending)
+                    yield pending.popleft().result()
             while pending:
-                yield self._next(pending)
+                yield pending.popleft().result()
         finally:
-            for _, future in pending:
+            for future in pending:
                 future.cancel()
         if not torch.equal(torch.random.get_rng_state(), generator):
             raise FedfuseError(
@@ -70,36 +67,19 @@ class InThreads:
                 "run.workers = 1"
             )
 
-    def _next(self, pending: deque[tuple[int, Future[Answer]]]) -> Update | Failure:
-        client, future = pending.popleft()
-        answer, memory = future.result()
-        self._memory.add(client, memory)
-        return answer
-
-    def _work(self, algorithm: Algorithm, task: Task, ctx: Context) -> Answer:
+    def _work(self, algorithm: Algorithm, task: Task, ctx: Context) -> Update | Failure:
         nets = self._lend(ctx.nets)
         try:
-            return attempt(algorithm, task, self._memory.of(task.client), replace(ctx, nets=nets))
+            return self.attempt(algorithm, task, replace(ctx, nets=nets))
         finally:
             self._nets.put(nets)
 
     def _lend(self, like: Nets) -> Nets:
+        """Nets that no other thread has. The executor has no more threads than there are of them."""
         if self._nets.empty() and self._made < self._count:
             self._made += 1
             return Nets(like.classes, like.shape, like.draws, concurrent=True)
         return self._nets.get()
-
-    def settle(self, accepted: Collection[int]) -> None:
-        self._memory.settle(accepted)
-
-    def memory(self) -> Mapping[int, Groups]:
-        return self._memory.all()
-
-    def restore(self, memory: Mapping[int, Groups]) -> None:
-        self._memory.restore(memory)
-
-    def peak_memory(self) -> int:
-        return 0
 
     def close(self) -> None:
         self._executor.shutdown(cancel_futures=True)

@@ -18,7 +18,7 @@ from fedfuse.engines import Engine
 from fedfuse.flower.engine import HELLO, OverGrid
 from fedfuse.flower.roster import Roster
 from fedfuse.records.directory import SCRATCH
-from fedfuse.runs.run import EngineMaker, run
+from fedfuse.runs.run import EngineMaker, refuse_local_objects, run
 from fedfuse.terminal.progress import Lines
 from fedfuse.types import FedfuseError
 
@@ -68,6 +68,7 @@ def over(grid: Grid, deployment: Deployment) -> EngineMaker:
     """Engines over this grid's nodes, once they are there."""
 
     def engines(experiment: Experiment, federation: Federation, path: Path) -> tuple[Engine, Tensor | None]:
+        refuse_local_objects(experiment, "nodes are other processes, which")
         roster = Roster.open(path, len(federation))
         roster.wait(grid, max(experiment.run.quorum, deployment.start), deployment.wait, HELLO)
         return OverGrid(grid, roster, deployment.timeout, path / SCRATCH / "flower"), roster.capability()

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedfuse import bounds
+from fedfuse import bounds, tree
 from fedfuse.context import Context
-from fedfuse.fusion.aggregate import Aggregated, BufferPolicy, RunningAggregate, with_buffers
+from fedfuse.fusion.aggregate import Aggregated, RunningAggregate
 from fedfuse.fusion.spill import SpillingRows
 from fedfuse.fusion.table import TableTarget
 from fedfuse.fusion.target import RunningTarget, on_stack
-from fedfuse.types import FedfuseError, ServerState, Snapshot, Update, model_of
+from fedfuse.types import FedfuseError, ServerState, Update, model_of
 
 BLOCK = 1 << 20  # numbers that are sorted at once
 
@@ -35,38 +35,30 @@ class CoordinateMedian:
     It needs all models at once: past a bound they lie in a temporary file.
     """
 
-    buffers: BufferPolicy = "mean"
-
     def start(self, server: ServerState, ctx: Context) -> RunningAggregate:
-        return _RunningMedian(self.buffers, server, ctx)
+        return _RunningMedian(server)
 
 
 class _RunningMedian:
-    def __init__(self, buffers: BufferPolicy, server: ServerState, ctx: Context) -> None:
-        self._buffers, self._server, self._ctx = buffers, server, ctx
-        self._rows: dict[str, SpillingRows] = {}  # by architecture: a model a row
+    def __init__(self, server: ServerState) -> None:
+        self._server = server
+        self._models: dict[str, SpillingRows] = {}  # by architecture: a row is a model
 
     def add(self, update: Update) -> None:
         model = model_of(update, "CoordinateMedian is one of models")
-        row = torch.cat([t.reshape(-1).double() for t in (*model.params.values(), *model.buffers.values())])
-        self._rows.setdefault(model.arch, SpillingRows(torch.float64)).append(row[None])
+        self._models.setdefault(model.arch, SpillingRows(torch.float64)).append(tree.flatten(model)[None])
 
     def value(self) -> Aggregated:
-        models = {arch: self._model(arch, rows.whole()) for arch, rows in self._rows.items()}
+        models = {
+            arch: tree.unflatten(_in_blocks(rows.whole()), self._server.models[arch])
+            for arch, rows in self._models.items()
+        }
         return Aggregated(models, self._server.memory)
 
-    def _model(self, arch: str, rows: Tensor) -> Snapshot:
-        columns = max(1, BLOCK // len(rows))
-        flat = torch.cat([median(block) for block in torch.split(rows, columns, dim=1)])
-        template = self._server.models[arch]
-        tensors = {**template.params, **template.buffers}
-        pieces = torch.split(flat, [t.numel() for t in tensors.values()])
-        named = {
-            name: (piece if like.is_floating_point() else piece.round()).to(like.dtype).view(like.shape)
-            for (name, like), piece in zip(tensors.items(), pieces, strict=True)
-        }
-        params, buffers = ({name: named[name] for name in group} for group in (template.params, template.buffers))
-        return with_buffers(Snapshot(arch, params, buffers), self._buffers, self._server, self._ctx)
+
+def _in_blocks(rows: Tensor) -> Tensor:
+    """(K, P) -> (P,): the median, a block of columns at a time."""
+    return torch.cat([median(block) for block in torch.split(rows, max(1, BLOCK // len(rows)), dim=1)])
 
 
 @dataclass(frozen=True)

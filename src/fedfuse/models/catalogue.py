@@ -22,7 +22,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
-from fedfuse import rng
+from fedfuse import rng, signature
 from fedfuse.models import external, mobile, resnet, shared_head, small, split, vgg
 from fedfuse.models.classifier import Classifier, Shape
 from fedfuse.models.norms import NORMS, Norm
@@ -118,6 +118,8 @@ def check(name: str, classes: int, shape: Shape) -> None:
 
 
 def _resolve(name: str) -> Build:
+    if name.startswith(signature.LOCAL):
+        return partial(external.own, name)
     base, *options = name.split(":")
     if base == "mlp":
         return _mlp(name, options)

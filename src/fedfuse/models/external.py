@@ -53,7 +53,7 @@ def hugging_face(source: str, classes: int) -> nn.Module:
 
 def own(name: str, classes: int, shape: Shape) -> nn.Module:
     """What the factory at `package.module:factory` makes."""
-    factory = signature.imported(name, "architecture")
+    factory = signature.resolve(name, {}, "architecture")
     try:
         net = factory(classes=classes, shape=shape)
     except Exception as error:  # whatever a user's code raises, the reader should know which code

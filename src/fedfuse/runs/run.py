@@ -89,7 +89,8 @@ def run(
     try:
         if (path / EXPERIMENT).exists() and not resume:
             raise FedfuseError(f"{path} holds a run already: go on with --resume, or choose another --out")
-        _refuse_to_resume_objects(experiment, resume)
+        if resume:
+            refuse_local_objects(experiment, "resume: a run that goes on in another process")
         data = federation or load_federation(experiment, Location.at(progress=display.preparing))
         setup = set_up(experiment, data)
         check_setup(setup)
@@ -230,25 +231,22 @@ def local_engine(experiment: Experiment, federation: Federation, path: Path) -> 
     count = min(experiment.run.workers or cores(), clients)
     if count <= 1:
         return InProcess(), None
-    if objects := experiment.local_objects:
+    if experiment.local_objects:
         if experiment.run.workers:
-            raise FedfuseError(f"run.workers = {experiment.run.workers}: worker processes {_cannot_have(objects)}")
+            refuse_local_objects(experiment, f"run.workers = {experiment.run.workers}: worker processes")
         return InThreads(count), None
     folder = (path / SCRATCH / "federation").resolve()  # inside, so that what a kill leaves half-made goes too
     federation.save(folder)
     return Workers(count, path / EXPERIMENT, folder), None
 
 
-def _refuse_to_resume_objects(experiment: Experiment, resume: bool) -> None:
-    if resume and experiment.local_objects:
-        raise FedfuseError(f"resume: a run that goes on in another process {_cannot_have(experiment.local_objects)}")
-
-
-def _cannot_have(objects: Sequence[str]) -> str:
-    return (
-        f"cannot import {objects[0]}, a Python object of this one: put its function into a module, and give it as "
-        "package.module:function or import it from there"
-    )
+def refuse_local_objects(experiment: Experiment, who: str) -> None:
+    """Refuse an experiment with Python objects that `who` could not import."""
+    if objects := experiment.local_objects:
+        raise FedfuseError(
+            f"{who} cannot import {objects[0]}, a Python object of this process: define its function at the top level "
+            "of a module, and import it from there"
+        )
 
 
 @contextmanager

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedfuse.config.values import format_value, parse_values
 from fedfuse.types import FedfuseError
 
 HOW = "write KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=a,b,c"
@@ -64,8 +63,8 @@ class Choice:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The values as one says them: unlike 1, 1.0 and true, no two of these are equal."""
-        return tuple(map(said, self.values))
+        """The values as text: unlike 1, 1.0 and true, no two of these are equal."""
+        return tuple(map(format_value, self.values))
 
     @property
     def probes(self) -> tuple[Any, ...]:
@@ -99,7 +98,7 @@ def parse_parameter(key: str, text: str) -> Parameter:
     try:
         if ".." in text and "," not in text:
             return _range(text)
-        return Choice(tuple(map(value_of, _parts(text))))
+        return Choice(tuple(parse_values(text)))
     except FedfuseError as error:
         raise FedfuseError(f"{key}={text}: {error}") from error
 
@@ -127,54 +126,6 @@ def _number(text: str) -> float | None:
         except ValueError:
             continue
     return None
-
-
-def _parts(text: str) -> list[str]:
-    """What stands between commas, but for those within brackets or quotes."""
-    parts, depth, quote = [""], 0, ""
-    for sign in text:
-        if sign == "," and not (depth or quote):
-            parts.append("")
-            continue
-        parts[-1] += sign
-        if quote:
-            quote = "" if sign == quote else quote
-        elif sign in "\"'":
-            quote = sign
-        else:
-            depth += (sign in "[{(") - (sign in ")}]")
-    if quote or depth:
-        raise FedfuseError("a bracket or a quote is not closed")
-    parts = [part.strip() for part in parts]
-    if "" in parts:
-        raise FedfuseError("a value is missing beside a comma")
-    return parts
-
-
-def value_of(text: str) -> Any:
-    """A TOML value; what is not one is a word, so that names need no quotes."""
-    try:
-        parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        return text
-    return parsed["value"] if len(parsed) == 1 else text
-
-
-def said(value: Any) -> str:
-    """On one line, as `--set` and `--param` read it: a word without quotes, where it stays one."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {_toml(v)}" for key, v in value.items()) + "}"
-    if isinstance(value, str) and value_of(value) == value and re.fullmatch(r"[^\s,\"'\[\]{}()]+", value):
-        return value
-    return _toml(value)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return said(value)
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else str(value)
 
 
 def in_order(settings: Mapping[str, Any]) -> dict[str, Any]:

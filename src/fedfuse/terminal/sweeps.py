@@ -10,8 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fedfuse.config.values import format_value
 from fedfuse.sweeps.results import TRIALS, Sweep, Trial
-from fedfuse.sweeps.space import in_order, said
+from fedfuse.sweeps.space import in_order
 from fedfuse.terminal.tables import plain_table
 
 MOST = 10  # rows
@@ -29,7 +30,7 @@ def of_sweep(sweep: Sweep) -> RenderableType:
 def again(trial: Trial, command: Sequence[str]) -> Text:
     """The command line that runs a trial again. `command` runs the experiment without its parameters."""
     pairs = in_order(trial.parameters).items()
-    settings = [word for key, value in pairs for word in ("--set", f"{key}={said(value)}")]
+    settings = [word for key, value in pairs for word in ("--set", f"{key}={format_value(value)}")]
     return Text(f"  run trial {trial.number} again:\n", style="dim").append(
         f"  {shlex.join([*command, *settings])}", style="bold not dim"
     )
@@ -69,7 +70,7 @@ def _left_out(sweep: Sweep) -> Text:
 
 
 def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else said(value)
+    return f"{value:.4g}" if isinstance(value, float) else format_value(value)
 
 
 def _percent(share: float | None) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedfuse.config.values import format_value
 from fedfuse.reports.elements import Block, Card, Section, Table, Words
 from fedfuse.reports.figure import Axis, Bar, Bars, Cell, Figure, Parallel
 from fedfuse.sweeps.results import TRIALS, Sweep, Trial, read
-from fedfuse.sweeps.space import Range, said
+from fedfuse.sweeps.space import Range
 
 SHOWN = 5  # trials whose runs the rest of the page shows
 
@@ -56,7 +57,7 @@ def _verdict(sweep: Sweep) -> str:
 
 
 def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else said(value)
+    return f"{value:.4g}" if isinstance(value, float) else format_value(value)
 
 
 def _parallel(sweep: Sweep) -> Parallel:

@@ -1,0 +1,186 @@
+"""Parts by name, in a file and on the command line: the same values as in Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import fedfuse
+from fedfuse.algorithm import Algorithm
+from fedfuse.algorithms import fed_et, fedavg, fedbe, feddf, scaffold, v_distillation
+from fedfuse.config.experiment import Experiment, load
+from fedfuse.config.overlay import algorithm_settings
+from fedfuse.config.parts import PARTS
+from fedfuse.fusion import (
+    SGD,
+    SWA,
+    AdamCosine,
+    Averaged,
+    CoordinateMedian,
+    DirichletMixture,
+    Distilled,
+    MeanLogits,
+    MeanProbs,
+    MedianLogits,
+    Momentum,
+    WeightedMean,
+)
+from fedfuse.fusion.target import RunningTarget
+from fedfuse.signature import settings_of
+from fedfuse.types import FedfuseError
+from tests.command_line import CommandLine
+
+
+def experiment(text: str) -> Experiment:
+    """The digits with the algorithm that a command line states so."""
+    return load("digits", algorithm_settings(text))
+
+
+def stated(text: str) -> Algorithm:
+    return experiment(text).algorithm.build()
+
+
+def problem(text: str) -> str:
+    with pytest.raises(FedfuseError) as caught:
+        experiment(text)
+    return str(caught.value)
+
+
+@dataclass(frozen=True)
+class OwnTarget:
+    """MeanLogits under another name."""
+
+    temperature: float = 1.0
+
+    def start(self, rows: int, classes: int) -> RunningTarget:
+        return MeanLogits(self.temperature).start(rows, classes)
+
+
+OWN = "tests.config.test_parts:OwnTarget"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('feddf(distiller="sgd")', feddf(distiller=SGD())),
+        ('feddf(distiller={name="sgd", steps=100})', feddf(distiller=SGD(steps=100))),
+        ("feddf(steps=500, lr=0.01)", feddf(steps=500, lr=0.01)),
+        ('feddf(distiller="sgd", lr=0.5)', feddf(distiller=SGD(), lr=0.5)),
+        ('feddf(target="median", temperature=2.0)', feddf(target=MedianLogits(2.0))),
+        ('feddf(over={name="fedavg", aggregate="median"})', feddf(over=fedavg(aggregate=CoordinateMedian()))),
+        ('fedbe(distiller={name="adam", steps=500})', fedbe(distiller=AdamCosine(steps=500))),
+        ('fedbe(posterior={name="dirichlet", alpha=0.5})', fedbe(posterior=DirichletMixture(alpha=0.5))),
+        ('fedbe(posterior="dirichlet", alpha=0.5)', fedbe(posterior=DirichletMixture(alpha=0.5))),
+        ('fedbe(preset="official-code", swa_start=50)', fedbe(preset="official-code", swa_start=50)),
+        ('v-distillation(target={name="probs", sharpen=3.0})', v_distillation(target=MeanProbs(3.0))),
+        ('fedavg(aggregate={name="momentum", mean="median"})', fedavg(aggregate=Momentum(mean=CoordinateMedian()))),
+        ('fedavg(weights="uniform")', fedavg(aggregate=WeightedMean("uniform"))),
+        ('fed-et(over="scaffold", samples=2, posterior="dirichlet")',
+         fed_et(over=scaffold(), samples=2, posterior=DirichletMixture())),
+        (f'feddf(target={{name="{OWN}", temperature=2.0}})', feddf(target=OwnTarget(2.0))),
+    ],
+)  # fmt: skip
+def test_a_file_states_what_python_gives(text: str, value: Algorithm) -> None:
+    assert stated(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ('feddf(distiller="sgd", patience=5)', ("algorithm.patience = 5", "SGD has no setting patience")),
+        ('fedbe(distiller={name="adam", steps=9}, epochs=5)', ("algorithm.epochs = 5", "AdamCosine has no setting")),
+        ('fedbe(posterior="dirichlet", scale=5.0)', ("algorithm.scale = 5.0", "DirichletMixture has no setting scale")),
+        ('fedavg(aggregate="median", weights="uniform")', ("algorithm.weights", "CoordinateMedian has no setting")),
+        ('feddf(over={name="fedavg", aggregate="median", weights="uniform"})', ("algorithm.over.weights = 'uniform'",)),
+        ('feddf(distiller="sdg")', ("algorithm.distiller.name = 'sdg'", "did you mean sgd?")),
+        ('feddf(distiller={name="adam", stepz=5})', ("algorithm.distiller.stepz = 5", "did you mean steps?")),
+        ('feddf(distiller={name="adam", steps="many"})', ("algorithm.distiller.steps = 'many'",)),
+        ('feddf(stepz=5)', ("algorithm.stepz = 5", "did you mean steps?")),
+        ('feddf(target="nothing.there:Target")', ("algorithm.target.name", "no module 'nothing'")),
+    ],
+)  # fmt: skip
+def test_a_mistake_names_the_whole_key_and_the_remedy(text: str, keys: tuple[str, ...]) -> None:
+    told = problem(text)
+    assert all(key in told for key in keys), told
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: feddf(distiller=SGD(), patience=5),
+        lambda: fedbe(distiller=AdamCosine(), epochs=5),
+        lambda: fedbe(posterior=DirichletMixture(), scale=5.0),
+        lambda: fed_et(posterior=DirichletMixture()),
+        lambda: SGD(epochs=2, steps=3),
+        lambda: SWA(lr_low=1e-4, schedule="constant"),
+        lambda: feddf(distiller="sgd"),  # type: ignore[arg-type]
+    ],
+)
+def test_in_python_too_an_argument_that_would_be_ignored_is_an_error(call: Any) -> None:
+    with pytest.raises(FedfuseError):
+        call()
+
+
+def test_what_is_resolved_states_everything_once_and_gives_the_same_algorithm() -> None:
+    made = experiment("feddf(steps=500)")
+    section = made.resolved()["algorithm"]
+    assert section["distiller"]["steps"] == 500
+    assert section["distiller"]["lr"] == 1e-3
+    assert "steps" not in section
+    again = Experiment(**made.resolved())
+    assert again.resolved() == made.resolved()
+    assert again.algorithm.build() == made.algorithm.build()
+
+
+@pytest.mark.parametrize("name", ["ds-fl", "fed-et", "fedbe", "fedma", "one-shot", "scaffold"])
+def test_every_kind_of_algorithm_comes_back_from_its_file(name: str) -> None:
+    made = experiment(name)
+    assert Experiment(**made.resolved()).algorithm.build() == made.algorithm.build()
+
+
+def test_defaults_are_nobodys_to_change() -> None:
+    """The settings of one experiment once reached the defaults of the next."""
+    first, second = experiment("feddf(patience=7)"), experiment("feddf")
+    fuse = second.algorithm.build().fuse
+    assert isinstance(fuse, Distilled)
+    assert fuse.distiller == AdamCosine()
+    assert first.resolved()["algorithm"]["distiller"]["patience"] == 7
+
+
+def test_settings_may_follow_one_by_one() -> None:
+    settings = {"algorithm.name": "feddf", "algorithm.distiller": "sgd", "algorithm.distiller.steps": 9}
+    made = load("digits", settings)
+    assert made.algorithm.build() == feddf(distiller=SGD(steps=9))
+    other = made.with_settings({"algorithm.distiller.name": "adam"})  # another part drops the settings of the first
+    assert other.algorithm.build() == feddf()
+    assert made.with_settings({"algorithm.lr": 0.5}).algorithm.build() == feddf(distiller=SGD(steps=9, lr=0.5))
+
+
+@pytest.mark.parametrize("name", sorted({name for known in PARTS.values() for name in known}))
+def test_every_part_is_shown(cli: CommandLine, name: str) -> None:
+    shown = cli.here("show", name)
+    assert shown.code == 0
+    for known in PARTS.values():
+        if name in known:
+            assert all(parameter.name in shown.out for parameter in settings_of(known[name]))
+
+
+def test_show_lists_the_settings_of_parts_with_their_values(cli: CommandLine) -> None:
+    shown = cli.here("show", "feddf").out
+    assert "steps = 10000  of the distiller" in shown
+    assert "distiller = 'adam'" in shown
+    wrong = cli.here("show", "adma")
+    assert wrong.code == 2
+    assert "did you mean adam?" in wrong.err
+
+
+def test_list_names_every_part(cli: CommandLine) -> None:
+    listed = cli.here("list").out
+    assert all(name in listed for known in PARTS.values() for name in known)
+
+
+def test_the_public_function_is_the_one_that_a_file_names() -> None:
+    assert isinstance(fedfuse.algorithms.feddf().fuse, Distilled)
+    assert isinstance(fedavg(aggregate=CoordinateMedian()).fuse, Averaged)
