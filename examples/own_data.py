@@ -1,6 +1,6 @@
-"""Your own data: a function that returns ((x_train, y_train), (x_test, y_test)); its arguments are settings.
+"""Your own data: a function that returns ((x_train, y_train), (x_test, y_test)). Its arguments are settings.
 
-From the project's folder: `fedfuse run examples/own_data.toml`.
+In the project's folder: `fedfuse run examples/own_data.toml`.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
-"""Your own model: a factory that takes the number of classes and the shape of one input, and returns a module.
+"""Your own model: a function from the number of classes and the shape of one input to a module.
 
-From the project's folder: `fedfuse run examples/own_model.toml`.
+In the project's folder: `fedfuse run examples/own_model.toml`.
 """
 
 import math

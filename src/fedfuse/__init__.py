@@ -1,7 +1,7 @@
 """fedfuse: federated model fusion by ensemble distillation.
 
-A user's names: `fuse`, `load`, `Experiment`, `run`, `compare`, `sweep`, `report`, `load_model`. An author's of an
-algorithm: `Algorithm` and the rooms `algorithms`, `fusion`, `local`, `models`, `testing`.
+For users: `fuse`, `load`, `Experiment`, `run`, `compare`, `sweep`, `report`, `load_model`. For authors of algorithms:
+`Algorithm` and the subpackages `algorithms`, `fusion`, `local`, `models`, `testing`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
     "testing",
 ]
 
-# Imported when they are first asked for: a worker or a node needs few of them, and all of them take seconds.
+# Imported on first use: a worker or a node needs only a few of them, and importing all takes seconds.
 _MODULES = {
     "Algorithm": "algorithm",
     "Experiment": "config.experiment",

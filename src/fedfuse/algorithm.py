@@ -1,4 +1,4 @@
-"""An algorithm is a value: what a client is sent, what it does, and how the server fuses the answers."""
+"""An algorithm is a value: what a client is sent, what it does, and how the server fuses the updates."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ class Brief(Protocol):
 
 
 class LocalWork(Protocol):
-    """What a client does. `memory` is what it kept of its last round."""
+    """What a client does. `memory` is what it kept from its last round."""
 
     def __call__(self, task: Task, memory: Groups, ctx: Context) -> Update: ...
 
 
 class Fuse(Protocol):
-    """How the server turns the updates, a stream that can be read once, into its next state."""
+    """How the server turns the updates, a stream that can be read only once, into its next state."""
 
     def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]: ...
 
 
 class Expect(Protocol):
-    """What a client's answer holds beside its model: vetting refuses an answer that holds anything else."""
+    """What an update contains besides the model. Vetting refuses updates that contain anything else."""
 
     def __call__(self, server: ServerState, client: int, ctx: Context) -> Extras: ...
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Which models there are, by architecture."""
+    """The models of a run, by architecture."""
 
-    clients: Mapping[str, float]  # those of the clients, with their weights
-    server: str | None = None  # a model that only the server has: it is the one that is reported
+    clients: Mapping[str, float]  # the clients' architectures, with their weights
+    server: str | None = None  # the server's own large model: where there is one, it is reported
     small_models: bool = True  # whether the server holds a model of each client architecture
 
 
 class ModelRoles(Protocol):
-    """Which models an algorithm has, from those that the experiment names."""
+    """Which models an algorithm uses, given those that the experiment names."""
 
     def __call__(self, clients: Mapping[str, float], server: str | None) -> Roles: ...
 
@@ -78,7 +78,7 @@ class LargeModel:
 
 
 def named_server(server: str | None) -> str:
-    """The architecture of the server's large model, where one is needed."""
+    """Return the architecture of the server's large model; raise an error if none is named."""
     if server is None:
         raise FedfuseError("this algorithm trains a large model at the server: name its architecture")
     return server
@@ -86,7 +86,7 @@ def named_server(server: str | None) -> str:
 
 @dataclass(frozen=True)
 class NothingMore:
-    """The model is all that a client sends."""
+    """Clients send nothing besides the model."""
 
     def __call__(self, server: ServerState, client: int, ctx: Context) -> Extras:
         return {}
@@ -101,7 +101,7 @@ class SendModel:
 
 
 def any_experiment(ctx: Context) -> None:
-    """Every experiment suits."""
+    """Accept every experiment."""
 
 
 @dataclass(frozen=True)
@@ -114,17 +114,17 @@ class Algorithm:
     brief: Brief = field(default_factory=SendModel)
     expect: Expect = field(default_factory=NothingMore)
     models: ModelRoles = field(default_factory=ClientModels)
-    selection: Selection = "uniform"  # how its paper draws cohorts, where an experiment leaves that open
-    check: Callable[[Context], None] = any_experiment  # a FedfuseError where an experiment does not suit
-    # The function and arguments that made it, for a file to state it by.
+    selection: Selection = "uniform"  # how cohorts are drawn, unless the experiment sets it
+    check: Callable[[Context], None] = any_experiment  # raises a FedfuseError for an experiment that it cannot run
+    # The function and arguments that made it, so that a file can name them.
     made_by: tuple[Callable[..., Algorithm], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)
 
 
 def paper(function: Callable[P, Algorithm]) -> Callable[P, Algorithm]:
-    """Let the algorithms that a function makes remember its arguments, so that a file can state them by its name."""
+    """Decorate a function that makes algorithms: they record it and its arguments, so that a file can name them."""
 
     @wraps(function)
-    def remembered(*args: P.args, **kwargs: P.kwargs) -> Algorithm:
-        return replace(function(*args, **kwargs), made_by=(remembered, kwargs))
+    def make(*args: P.args, **kwargs: P.kwargs) -> Algorithm:
+        return replace(function(*args, **kwargs), made_by=(make, kwargs))
 
-    return remembered
+    return make

@@ -14,7 +14,7 @@ def positive(part: object, hint: str = "", **settings: float | None) -> None:
 
 
 def not_negative(part: object, hint: str = "", **settings: float | None) -> None:
-    """Refuse a setting that is not a finite number from 0 up; None passes."""
+    """Refuse a setting that is not a finite number of at least 0; None passes."""
     _require(part, settings, lambda value: 0 <= value < math.inf, "must not be negative", hint)
 
 

@@ -1,4 +1,4 @@
-"""The command line. Commands read options and print; everything else is done by the package."""
+"""The command line. Commands only read options and print; the package does everything else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ app.add_typer(flower.app, name="flower")
 
 
 def main() -> None:
-    """The program. A user's mistake is a message and exit code 2, never a traceback."""
+    """Run the command line. A user's mistake prints a message and exits with code 2, without a traceback."""
     try:
         app()
     except FedfuseError as error:

@@ -1,7 +1,7 @@
 """Values <-> bytes: named groups of tensors and a small JSON header, as safetensors. Never pickle.
 
-The same bytes go over the wire, into the checkpoint and into client memory. What is read is checked to be
-well formed; whether it is acceptable is for `vet` to say.
+Messages, checkpoints and client memory have the same format. Decoding checks that a blob is well formed; `vet` checks
+its values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedfuse.types import FedfuseError, Groups, ServerState, Snapshot, Task, Tensors, Update
 
-SEPARATOR = "::"  # between a group's name and a tensor's; neither parameter names nor group names hold it
+SEPARATOR = "::"  # between a group's name and a tensor's; neither may contain it
 HEADER = "fedfuse"
 
 
@@ -27,14 +27,14 @@ _MALFORMED = (
     KeyError,
     TypeError,
     AttributeError,
-    RuntimeError,  # a shape whose strides overflow; RecursionError is one too
+    RuntimeError,  # a shape whose strides overflow; RecursionError is a subclass
     OverflowError,
 )
 
 
 @contextmanager
-def _reading(what: str) -> Iterator[None]:
-    """Whatever is malformed in what others sent is a `FedfuseError`."""
+def _malformed_as_error(what: str) -> Iterator[None]:
+    """Turn errors caused by malformed input into a `FedfuseError`."""
     try:
         yield
     except _MALFORMED as error:
@@ -42,7 +42,7 @@ def _reading(what: str) -> Iterator[None]:
 
 
 def encode(groups: Groups, header: Mapping[str, Any]) -> bytes:
-    """Groups of tensors and a JSON-able header -> one safetensors blob."""
+    """Encode groups of tensors and a JSON-serialisable header as one safetensors blob."""
     flat: dict[str, Tensor] = {}
     storages: set[int] = set()
     for group, tensors in groups.items():
@@ -55,15 +55,15 @@ def encode(groups: Groups, header: Mapping[str, Any]) -> bytes:
             if storage in storages:  # safetensors refuses tensors that share memory
                 flat[key] = flat[key].clone()
             storages.add(storage)
-    # safetensors keeps neither empty groups nor the order of names, and draws that go by name follow that order.
+    # safetensors keeps neither empty groups nor the order of names, and random draws per name depend on that order.
     names = {group: list(tensors) for group, tensors in groups.items()}
     text = json.dumps({"groups": names, "header": header}, separators=(",", ":"), allow_nan=True)
     return bytes(safetensors.torch.save(flat, metadata={HEADER: text}))
 
 
 def decode(blob: bytes) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """The inverse of `encode`: groups and names in their order. Anything malformed is a `FedfuseError`."""
-    with _reading("a fedfuse blob"):
+    """Decode what `encode` wrote, with groups and names in their order. Malformed input raises a `FedfuseError`."""
+    with _malformed_as_error("a fedfuse blob"):
         flat = safetensors.torch.load(blob)
         length = int.from_bytes(blob[:8], "little")
         envelope = json.loads(json.loads(blob[8 : 8 + length])["__metadata__"][HEADER])
@@ -72,7 +72,7 @@ def decode(blob: bytes) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
             for group, names in envelope["groups"].items()
         }
         if flat:
-            raise ValueError(f"tensors of no group: {sorted(flat)[:3]}")
+            raise ValueError(f"tensors without a group: {sorted(flat)[:3]}")
         header = envelope["header"]
         if not isinstance(header, dict):
             raise TypeError("the header is not an object")
@@ -104,13 +104,13 @@ def encode_task(task: Task) -> bytes:
 
 def decode_task(blob: bytes) -> Task:
     groups, header = decode(blob)
-    with _reading("a task"):
+    with _malformed_as_error("a task"):
         model = _model("model", header["arch"], groups)
         return Task(header["client"], header["round"], model, _under("extra", groups))
 
 
 def encode_update(update: Update) -> bytes:
-    """What the client sends: its memory stays behind."""
+    """Encode what the client sends: everything but its memory."""
     header = {
         "client": update.client,
         "num_examples": update.num_examples,
@@ -121,9 +121,9 @@ def encode_update(update: Update) -> bytes:
 
 
 def decode_update(blob: bytes) -> Update:
-    """An update as it was sent; a blob that lacks a part is refused here, its values by `vet`."""
+    """Decode an update. A blob that lacks a part is refused here; `vet` checks the values."""
     groups, header = decode(blob)
-    with _reading("an update"):
+    with _malformed_as_error("an update"):
         if type(header["client"]) is not int or not isinstance(header["arch"], str | None):
             raise TypeError("the client is not a number or the architecture not a name")
         model = _model("model", header["arch"], groups)
@@ -132,24 +132,24 @@ def decode_update(blob: bytes) -> Update:
 
 
 def encode_state(server: ServerState, clients: Mapping[int, Groups], header: Mapping[str, Any]) -> bytes:
-    """A checkpoint: the server's models and memory, and what each client keeps."""
+    """Encode a checkpoint: the server's models and memory, and the memory of each client."""
     groups: dict[str, Tensors] = _prefixed("memory", server.memory)
     for arch, model in server.models.items():
         groups |= _model_groups(f"models/{arch}", model)
     for client, memory in clients.items():
         groups |= _prefixed(f"clients/{client}", memory)
     archs = {key: model.arch for key, model in server.models.items()}
-    facts = {"round": server.round, "models": archs, "clients": list(clients)}
-    return encode(groups, {**header, "state": facts})
+    state = {"round": server.round, "models": archs, "clients": list(clients)}
+    return encode(groups, {**header, "state": state})
 
 
 def decode_state(blob: bytes) -> tuple[ServerState, dict[int, Groups], dict[str, Any]]:
     groups, header = decode(blob)
-    with _reading("a checkpoint"):
-        facts = header.pop("state")
+    with _malformed_as_error("a checkpoint"):
+        state = header.pop("state")
         models = {
             key: Snapshot(arch, groups[f"models/{key}/params"], groups[f"models/{key}/buffers"])
-            for key, arch in facts["models"].items()
+            for key, arch in state["models"].items()
         }
-        clients: dict[int, Groups] = {client: _under(f"clients/{client}", groups) for client in facts["clients"]}
-        return ServerState(facts["round"], models, _under("memory", groups)), clients, header
+        clients: dict[int, Groups] = {client: _under(f"clients/{client}", groups) for client in state["clients"]}
+        return ServerState(state["round"], models, _under("memory", groups)), clients, header

@@ -1,4 +1,4 @@
-"""What every part may ask for: the run's settings, its data, its nets, and randomness by key."""
+"""What every part may use: the run's settings, its data, its nets, and randomness by key."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from fedfuse.data.federation import Federation
 from fedfuse.local_settings import LocalSettings
 from fedfuse.types import FedfuseError, Snapshot
 
-_MOST_NETS = 32  # far more than a run has architectures, unless its nets grow (FedMA): each width is another one
+_MOST_NETS = 32  # more than a run needs, unless its nets grow (FedMA): each width is another architecture
 
 
 @dataclass(frozen=True)
 class Nets:
-    """Live nets of this process, one per architecture and use, reused from client to client.
+    """The nets of this process, one per architecture and use, reused for all clients.
 
-    Building a net costs more than a short client's training, so values are copied into nets that exist.
+    Building a net takes longer than a short local training, so values are copied into existing nets.
     """
 
     classes: int
     shape: tuple[int, ...]
-    draws: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)  # by architecture: random layers
+    draws: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)  # architecture -> has random layers
     concurrent: bool = False  # whether other threads train nets at the same time
     _nets: dict[tuple[str, str], nn.Module] = field(default_factory=dict, repr=False, compare=False)
 
     def scratch(self, arch: str, use: str = "work") -> nn.Module:
-        """A net with whatever values its last user left.
+        """Return a net with arbitrary values: those of its last use.
 
         Pass different `use` keys for nets that are needed at the same time.
         """
@@ -47,15 +47,15 @@ class Nets:
         return net
 
     def load(self, snapshot: Snapshot, use: str = "work") -> nn.Module:
-        """The scratch net with this snapshot's values."""
+        """Return the scratch net, loaded with this snapshot's values."""
         return snapshot.load_into(self.scratch(snapshot.arch, use))
 
     @contextmanager
     def layer_randomness(self, arch: str, generator: torch.Generator) -> Iterator[None]:
-        """Let layers that draw for themselves (dropout) draw from `generator`.
+        """Let layers that draw random numbers (dropout) draw from `generator`.
 
-        They can only draw from torch's global generator, which one thread at a time may have. So where threads train
-        nets, one whose layers did not draw in its first training is not made to wait for it.
+        They can only draw from torch's global generator, which one thread at a time may use. So where threads train
+        nets, an architecture whose layers drew nothing in its first training does not wait for it.
         """
         if self.concurrent and self.draws.get(arch) is False:
             yield
@@ -66,14 +66,14 @@ class Nets:
             self.draws[arch] = self.draws.get(arch, False) or not torch.equal(before, torch.random.get_rng_state())
 
     def initial(self, arch: str, generator: torch.Generator) -> Snapshot:
-        """Fresh weights, drawn from `generator` alone."""
+        """Return new weights, drawn from `generator` alone."""
         with rng.ambient(generator):
             return Snapshot.of(arch, models.build(arch, classes=self.classes, shape=self.shape))
 
 
 @dataclass(frozen=True)
 class FreshPool:
-    """A pool that is drawn anew each round. The last draw is cached, for all that ask in its round."""
+    """A pool that is drawn again each round. The latest draw is cached."""
 
     draw: Callable[[torch.Generator], Examples]
     _cache: dict[int, Examples] = field(default_factory=dict, repr=False, compare=False)
@@ -87,7 +87,7 @@ class FreshPool:
 
 @dataclass(frozen=True)
 class Context:
-    """One round's view of the run. `round` counts from 1."""
+    """The run in one round. `round` counts from 1."""
 
     seed: int
     rounds: int
@@ -101,17 +101,17 @@ class Context:
     server: str | None = None  # the architecture of the server's own large model, where the algorithm has one
 
     def rng(self, purpose: str, *parts: int | str) -> torch.Generator:
-        """The generator of this purpose: `ctx.rng("shuffle", ctx.round, client)`."""
+        """Return the generator of this purpose: `ctx.rng("shuffle", ctx.round, client)`."""
         return rng.generator(self.seed, purpose, *parts)
 
     def initial(self) -> dict[str, Snapshot]:
-        """The server's first models: of the clients' architectures and its own large one, as far as it has them."""
-        held = dict.fromkeys([*(self.archs if self.small_models else ()), *([self.server] if self.server else [])])
-        return {arch: self.nets.initial(arch, self.rng("init", arch)) for arch in held}
+        """Return the server's initial models: of the clients' architectures and its own large one, if it has them."""
+        archs = dict.fromkeys([*(self.archs if self.small_models else ()), *([self.server] if self.server else [])])
+        return {arch: self.nets.initial(arch, self.rng("init", arch)) for arch in archs}
 
     @property
     def reported(self) -> tuple[str, ...]:
-        """The architectures whose mean accuracy is the run's: the server's own large model, or all."""
+        """The architectures whose mean accuracy is reported: the server's own large model if there is one, else all."""
         return (self.server,) if self.server else tuple(dict.fromkeys(self.archs))
 
     def at(self, round: int) -> Context:
@@ -119,7 +119,7 @@ class Context:
 
     @property
     def pool(self) -> Examples | None:
-        """The server's unlabeled data: the run's, or this round's where each round draws its own."""
+        """The server's unlabeled data: of the run, or of this round if each round draws its own."""
         return self.data.pool if self.fresh_pool is None else self.fresh_pool(self.rng("fresh pool", self.round))
 
     @property
@@ -131,16 +131,16 @@ class Context:
 def assign(
     weights: Mapping[str, float], clients: int, generator: torch.Generator, capability: Tensor | None = None
 ) -> tuple[str, ...]:
-    """Spread architectures over clients in proportion to their weights: at random, fixed by the generator.
+    """Assign architectures to clients at random, drawn from the generator, in proportion to their weights.
 
-    With the clients' `capability` (K,) they go by it: the least capable take the architectures that are named first.
+    With the clients' `capability` (K,), the least capable get the architectures that are named first instead.
     """
     total = sum(weights.values())
     if not weights or min(weights.values()) <= 0:
         raise FedfuseError(f"models.clients = {dict(weights)}: give each architecture a positive weight")
     exact = {arch: clients * w / total for arch, w in weights.items()}
     counts = {arch: int(share) for arch, share in exact.items()}
-    # Largest remainders first, so that the counts add up to the clients.
+    # Largest remainders first, so that the counts add up to the number of clients.
     for arch in sorted(exact, key=lambda a: counts[a] - exact[a])[: clients - sum(counts.values())]:
         counts[arch] += 1
     flat = [arch for arch, n in counts.items() for _ in range(n)]

@@ -1,7 +1,7 @@
-"""What is on record of a round: scores of models, and the facts that a fusion adds to them.
+"""What is recorded about a round: scores of models, and the facts that the fusion adds to them.
 
-A record holds them as JSON, and the report reads them by these names. All fields of `Facts` may be missing: an
-algorithm fills in what it measures. What belongs to one paper only is in `own`.
+Records store them as JSON, and reports read them by these names. All fields of `Facts` are optional: an algorithm fills
+in what it measures. Facts of one paper only are in `own`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-# A float whose NaN a record writes as null.
+# A float. In a record, NaN is written as null.
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 
 
 @dataclass(frozen=True)
 class Score:
-    """Of a net on labeled data."""
+    """The score of a net on labeled data."""
 
     accuracy: float
     loss: Number  # mean cross entropy
@@ -27,9 +27,9 @@ class Score:
 
 @dataclass(frozen=True)
 class ConfidenceBins:
-    """Answers by the largest probability, in equal bins: how many were right, how many wrong, the sum of confidences.
+    """Predictions in `evaluate.BINS` equal bins of confidence, the largest probability.
 
-    Each has `evaluate.BINS` numbers.
+    Per bin, `right` and `wrong` count predictions, and `total` is the sum of their confidences.
     """
 
     right: Sequence[int]
@@ -45,19 +45,19 @@ class ConfidenceBins:
 
     @property
     def count(self) -> list[int]:
-        """How many answers are in each bin."""
+        """The number of predictions in each bin."""
         return [right + wrong for right, wrong in zip(self.right, self.wrong, strict=True)]
 
     @property
     def calibration_error(self) -> float:
-        """The expected calibration error: the mean over answers of |accuracy - confidence|, bin by bin."""
+        """The expected calibration error: the mean over predictions of |accuracy - confidence| of their bin."""
         gaps = [abs(right - total) for right, total in zip(self.right, self.total, strict=True)]
         return sum(gaps) / max(1, sum(self.count))
 
 
 @dataclass(frozen=True)
 class Quality:
-    """How good a model or an ensemble is on the probe; `validation` is its accuracy on validation data."""
+    """The quality of a model or an ensemble on the probe; `validation` is its accuracy on validation data."""
 
     accuracy: float | None = None
     nll: float | None = None  # mean negative log likelihood
@@ -68,15 +68,15 @@ class Quality:
 
 @dataclass(frozen=True)
 class EnsembleQuality(Quality):
-    """The same of the ensemble, and how its teachers differ: over pairs and rows, and in the mean entropy (nats)."""
+    """The quality of the ensemble, and how much its teachers differ."""
 
-    disagreement: float | None = None
-    entropy: float | None = None
+    disagreement: float | None = None  # mean over pairs of teachers and rows
+    entropy: float | None = None  # mean over teachers, in nats
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Accuracies of several models."""
+    """The mean, lowest and highest accuracy of several models."""
 
     mean: float
     worst: float
@@ -89,14 +89,14 @@ class Spread:
 
 @dataclass(frozen=True)
 class ClientQuality(Spread):
-    """The clients' models on the probe; `confidence` is that of all of them together."""
+    """Accuracies of the clients' models on the probe; `confidence` counts the predictions of all of them."""
 
     confidence: ConfidenceBins | None = None
 
 
 @dataclass(frozen=True)
 class FirstAndLast:
-    """Of the losses of a training."""
+    """The first and the last loss of a training."""
 
     first: Number
     last: Number
@@ -104,7 +104,7 @@ class FirstAndLast:
 
 @dataclass(frozen=True)
 class Student:
-    """One distillation: before (the average of the clients' models, where there is one) and after."""
+    """One distillation, with the quality before (of the clients' average, if there is one) and after it."""
 
     steps: int
     loss: FirstAndLast
@@ -117,12 +117,12 @@ class Student:
 class Facts:
     """The facts of one round."""
 
-    teachers: int | None = None  # models that taught
+    teachers: int | None = None  # the number of models that taught
     clients: ClientQuality | None = None
     ensemble: EnsembleQuality | None = None
-    agreement: Mapping[str, float] = field(default_factory=dict)  # client -> share of the ensemble's answers
+    agreement: Mapping[str, float] = field(default_factory=dict)  # client -> share of rows with the ensemble's class
     students: Mapping[str, Student] = field(default_factory=dict)  # by architecture
     dropped: Mapping[str, str] = field(default_factory=dict)  # client -> why its accepted update was left out
     silent: Sequence[str] = ()  # teachers other than clients that were left out, and why
     warning: str | None = None
-    own: Mapping[str, Any] = field(default_factory=dict)  # what one algorithm alone records, JSON-able
+    own: Mapping[str, Any] = field(default_factory=dict)  # facts of one algorithm only, JSON-serialisable

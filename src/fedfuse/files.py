@@ -1,4 +1,4 @@
-"""Files and folders: whole writes, locks, and names that every file system takes."""
+"""Files and folders: atomic writes, locks and portable file names."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ LOCK = ".lock"
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write the file in one step: after a crash it is there whole, or as it was before.
+    """Write a file atomically: after a crash it holds either all of the new content or the old.
 
-    Temporary file, fsync, rename, fsync of the folder.
+    Write a temporary file, sync it, rename it, and sync the folder.
     """
-    fresh = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with fresh.open("wb") as file:
+        with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        fresh.replace(path)
+        temporary.replace(path)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise FedfuseError(
-            f"{path}: could not be written ({error.strerror}); what was there before is untouched: "
-            "make room and go on with --resume"
+            f"{path}: could not be written ({error.strerror}); the previous content is unchanged: "
+            "free disk space and continue with --resume"
         ) from error
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -42,7 +42,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 @contextmanager
 def locked(folder: Path, busy: str = "is in use by another process") -> Iterator[None]:
-    """Hold the folder's lock; a FedfuseError where another process holds it, since `folder` then `busy`."""
+    """Hold the folder's lock. If another process holds it, raise a FedfuseError that says that the folder `busy`."""
     lock = FileLock(folder / LOCK, timeout=0)
     try:
         lock.acquire()
@@ -55,5 +55,5 @@ def locked(folder: Path, busy: str = "is in use by another process") -> Iterator
 
 
 def slug(text: str, allowed: str = "") -> str:
-    """The text as a file name: letters, digits, dots, dashes and `allowed`; anything else becomes a dash."""
+    """Turn text into a file name: keep letters, digits, dots, dashes and `allowed`; replace the rest with dashes."""
     return re.sub(rf"[^A-Za-z0-9.{re.escape(allowed)}-]+", "-", text).strip("-.")

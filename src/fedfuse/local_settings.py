@@ -1,4 +1,4 @@
-"""How clients train, whatever the algorithm: the experiment's `[local]` section."""
+"""How clients train, with any algorithm: the experiment's `[local]` section."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, m
 
 
 class LocalSettings(BaseModel):
-    """Local work in epochs or in steps, its optimizer, its schedule over rounds and its stragglers."""
+    """Local training: its length in epochs or steps, its optimizer, its schedule over rounds, and stragglers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -20,22 +20,22 @@ class LocalSettings(BaseModel):
     momentum: float = Field(0.0, ge=0, lt=1)
     weight_decay: float = Field(0.0, ge=0)
     clip: PositiveFloat | None = Field(None, description="bound on the gradient's norm")
-    milestones: tuple[float, ...] = Field((), description="fractions of the rounds at which the rate falls")
-    gamma: PositiveFloat = Field(0.1, description="what the rate is multiplied with at a milestone")
-    stragglers: bool = Field(False, description="each client draws its epochs from 1..epochs, anew each round")
-    augment: str = Field("none", description="what the client's images go through: none, crop, flip, crop+flip")
+    milestones: tuple[float, ...] = Field((), description="fractions of the rounds at which the learning rate falls")
+    gamma: PositiveFloat = Field(0.1, description="factor on the learning rate at each milestone")
+    stragglers: bool = Field(False, description="each client draws its epochs from 1..epochs, in each round")
+    augment: str = Field("none", description="augmentation of the client's images: none, crop, flip, crop+flip")
 
     @model_validator(mode="after")
     def _one_measure_of_work(self) -> LocalSettings:
         if (self.epochs is None) == (self.steps is None):
             raise ValueError("give either epochs or steps, and not both")
         if self.stragglers and self.epochs is None:
-            raise ValueError("stragglers draw their epochs, so set epochs, not steps")
+            raise ValueError("stragglers draw their epochs: set epochs, not steps")
         if any(not 0 < m < 1 for m in self.milestones):
             raise ValueError("milestones are fractions of the rounds, between 0 and 1")
         return self
 
     def rate(self, round: int, rounds: int) -> float:
         """The learning rate in `round` (from 1) of `rounds`."""
-        passed = sum(round > m * rounds + 1e-9 for m in self.milestones)  # 0.29 x 100 is a little less than 29
-        return self.lr * self.gamma**passed
+        falls = sum(round > m * rounds + 1e-9 for m in self.milestones)  # 0.29 * 100 is a little less than 29
+        return self.lr * self.gamma**falls

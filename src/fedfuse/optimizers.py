@@ -1,7 +1,7 @@
-"""SGD and Adam by PyTorch's own functions, without the class around them.
+"""SGD and Adam through PyTorch's own functions, without its optimizer classes.
 
-The class imports PyTorch's compiler when it is made: two seconds and 70 MB in every process, be it that of a worker,
-of a server, or the one that a Flower node starts for each message. Nothing here is compiled; the bits are the same.
+Creating one of these imports PyTorch's compiler: two seconds and 70 MB in every process: of a worker, of a server,
+or the one that a Flower node starts for each message. Nothing here is compiled; the bits are the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam: the defaults of its authors and 
 
 
 class Optimizer(ABC):
-    """Steps on `parameters` at `rate`, which may be set anew before each. `fused` is one kernel for all of them."""
+    """Steps on `parameters` with learning rate `rate`, which may change between steps. `fused` uses a single kernel."""
 
     def __init__(
         self, parameters: Iterable[nn.Parameter], rate: float, *, weight_decay: float = 0.0, fused: bool = False
@@ -33,12 +33,12 @@ class Optimizer(ABC):
 
     @torch.no_grad()
     def step(self) -> None:
-        """One step. A parameter without a gradient stays as it is, and so does what is remembered of it."""
-        moved = [p for p in self.parameters if p.grad is not None]
-        self._move(moved, [p.grad for p in moved if p.grad is not None])
+        """Take one step. A parameter without a gradient stays unchanged, and so does its state."""
+        parameters = [p for p in self.parameters if p.grad is not None]
+        self._step(parameters, [p.grad for p in parameters if p.grad is not None])
 
     @abstractmethod
-    def _move(self, moved: list[nn.Parameter], gradients: list[Tensor]) -> None: ...
+    def _step(self, parameters: list[nn.Parameter], gradients: list[Tensor]) -> None: ...
 
 
 class SGD(Optimizer):
@@ -55,33 +55,33 @@ class SGD(Optimizer):
         self._momentum = momentum
         self._velocities: dict[nn.Parameter, Tensor | None] = {}
 
-    def _move(self, moved: list[nn.Parameter], gradients: list[Tensor]) -> None:
-        velocities = [self._velocities.get(p) for p in moved]
+    def _step(self, parameters: list[nn.Parameter], gradients: list[Tensor]) -> None:
+        velocities = [self._velocities.get(p) for p in parameters]
         if self._fused and any(v is not None for v in velocities):
-            # The kernel begins all velocities at once. Of one that begins later, zeros are the same beginning.
-            velocities = [torch.zeros_like(p) if v is None else v for p, v in zip(moved, velocities, strict=True)]
+            # The kernel initialises all velocities or none. For one that starts later, zeros have the same effect.
+            velocities = [torch.zeros_like(p) if v is None else v for p, v in zip(parameters, velocities, strict=True)]
         sgd(
-            list(moved), gradients, velocities, foreach=not self._fused, fused=self._fused,
+            list(parameters), gradients, velocities, foreach=not self._fused, fused=self._fused,
             weight_decay=self._weight_decay, momentum=self._momentum, lr=self.rate, dampening=0.0,
             nesterov=False, maximize=False,
         )  # fmt: skip
         if self._momentum:
-            self._velocities.update(zip(moved, velocities, strict=True))
+            self._velocities.update(zip(parameters, velocities, strict=True))
 
 
 @dataclass(frozen=True)
 class _Moments:
-    """What Adam remembers of one parameter."""
+    """Adam's state of one parameter."""
 
     first: Tensor
     second: Tensor
-    largest: Tensor | None  # of the second, with amsgrad
+    largest: Tensor | None  # the maximum of the second, with amsgrad
     steps: Tensor
 
     @classmethod
-    def none_yet(cls, parameter: nn.Parameter, amsgrad: bool, fused: bool) -> _Moments:
+    def zeros(cls, parameter: nn.Parameter, amsgrad: bool, fused: bool) -> _Moments:
         largest = torch.zeros_like(parameter) if amsgrad else None
-        # A kernel for all parameters reads the number of steps where they lie; the others want it at the CPU.
+        # The fused kernel reads the number of steps on the parameters' device; the others need it on the CPU.
         steps = torch.zeros((), device=parameter.device if fused else "cpu")
         return cls(torch.zeros_like(parameter), torch.zeros_like(parameter), largest, steps)
 
@@ -100,13 +100,13 @@ class Adam(Optimizer):
         self._amsgrad = amsgrad
         self._moments: dict[nn.Parameter, _Moments] = {}
 
-    def _move(self, moved: list[nn.Parameter], gradients: list[Tensor]) -> None:
-        for p in moved:
+    def _step(self, parameters: list[nn.Parameter], gradients: list[Tensor]) -> None:
+        for p in parameters:
             if p not in self._moments:
-                self._moments[p] = _Moments.none_yet(p, self._amsgrad, self._fused)
-        moments = [self._moments[p] for p in moved]
+                self._moments[p] = _Moments.zeros(p, self._amsgrad, self._fused)
+        moments = [self._moments[p] for p in parameters]
         adam(
-            list(moved), gradients,
+            list(parameters), gradients,
             [m.first for m in moments], [m.second for m in moments],
             [m.largest for m in moments if m.largest is not None], [m.steps for m in moments],
             foreach=not self._fused, fused=self._fused, amsgrad=self._amsgrad, beta1=BETAS[0], beta2=BETAS[1],

@@ -1,9 +1,7 @@
-"""What a net says of many inputs: batch by batch, in eval mode, on all cores."""
+"""Compute a net's logits on many inputs: batch by batch, in eval mode, on all cores."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,12 +14,14 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-# Rows that a net reads at once when it only predicts. On 3x32x32, ResNet-8 took 1.4 to 1.9 times as long per image with
-# 512, whose activations leave the cache. Smaller inputs would rather have more rows, but with them less is lost.
+from fedfuse.threads import cores
+
+# Rows of a batch when a net only predicts. On 3x32x32, ResNet-8 took 1.4 to 1.9 times as long per image with 512, whose
+# activations exceed the cache. Smaller inputs would be faster with more rows, but they lose less.
 BATCH = 128
-LANES = 8  # threads that run one net, at most: each holds a batch's activations
-# Seconds for a batch. At 0.2 ms two lanes took 1.6 to 2.4 times as long as one: threads wait for Python's lock. From
-# 6.5 ms on they were 1.3 to 2.0 times faster; in between nothing was measured.
+LANES = 8  # the most threads that run one net: each holds the activations of a batch
+# Seconds per batch above which several lanes are used. At 0.2 ms two lanes took 1.6 to 2.4 times as long as one:
+# threads wait for Python's lock. From 6.5 ms on they were 1.3 to 2.0 times faster; in between nothing was measured.
 WORTH_A_LANE = 2e-3
 
 
@@ -35,12 +35,12 @@ class Pool(Protocol):
 
 
 def predict(net: nn.Module, pool: Pool, rows: Tensor, batch_size: int = BATCH, lanes: int | None = None) -> Tensor:
-    """The logits (n, C) of the net on the pool's `rows` (n,), in memory of the CPU. Its modes are restored.
+    """Return the logits (n, C) of the net on the pool's `rows` (n,), on the CPU. The net's modes are restored.
 
-    Batches are computed in `lanes` threads: by default as many as torch's own threads leave cores for, if it pays. The
-    bits do not depend on their number, for a batch is computed whole in one lane. A lane has the net's modules to
-    itself, so that a `forward` may keep things on `self`. Parameters and buffers are shared: in eval mode, a net
-    must neither write to them nor draw random numbers. torch's own layers do neither.
+    Batches are computed in `lanes` threads: by default one per core that torch's own threads leave free, or a single
+    one for fast batches. The bits do not depend on their number, because each batch is computed whole in one lane.
+    Each lane has its own copy of the modules, so a `forward` may store things on `self`. Parameters and buffers are
+    shared: in eval mode, a net must neither write to them nor draw random numbers. torch's own layers do neither.
     """
     batches = torch.split(rows, batch_size)
     with evaluating(net):
@@ -53,7 +53,7 @@ def predict(net: nn.Module, pool: Pool, rows: Tensor, batch_size: int = BATCH, l
 
 @contextmanager
 def evaluating(net: nn.Module) -> Iterator[None]:
-    """Eval mode for the whole net; afterwards each layer is in the mode it was in."""
+    """Put the whole net into eval mode, and restore the mode of each layer afterwards."""
     modes = [(module, module.training) for module in net.modules()]
     net.eval()
     try:
@@ -75,40 +75,39 @@ def _device(net: nn.Module) -> torch.device:
 
 
 def _lanes(net: nn.Module) -> int:
-    """How many cores are left for batches of their own. Autocast would end at a thread's door: there it is one."""
+    """Return the number of lanes that the cores allow. Autocast is per thread, so use one lane under autocast."""
     if _device(net).type != "cpu" or torch.is_autocast_enabled("cpu"):
         return 1
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return max(1, min(LANES, cores // torch.get_num_threads()))
+    return max(1, min(LANES, cores() // torch.get_num_threads()))
 
 
 def _in_lanes(net: nn.Module, pool: Pool, batches: Sequence[Tensor], lanes: int) -> Iterator[Tensor]:
-    """The logits of every batch, in order."""
-    nets = [net, *_twins(net, lanes - 1)]
+    """Yield the logits of every batch, in order."""
+    nets = [net, *_copies(net, lanes - 1)]
     if len(nets) == 1:
         yield from (_logits(net, pool, index) for index in batches)
         return
     free: SimpleQueue[nn.Module] = SimpleQueue()
-    for one in nets:
-        free.put(one)
+    for lane_net in nets:
+        free.put(lane_net)
 
     def work(index: Tensor) -> Tensor:
-        mine = free.get()
+        free_net = free.get()
         try:
-            return _logits(mine, pool, index)
+            return _logits(free_net, pool, index)
         finally:
-            free.put(mine)
+            free.put(free_net)
 
-    # Without an initializer a new thread's first layers run with OpenMP's number of threads, not with torch's.
-    alike = (torch.get_num_threads(),)
-    with ThreadPoolExecutor(len(nets), "fedfuse-lane", torch.set_num_threads, alike) as executor:
+    # Without an initializer, a new thread's first layers run with OpenMP's number of threads, not torch's.
+    arguments = (torch.get_num_threads(),)
+    with ThreadPoolExecutor(len(nets), "fedfuse-lane", torch.set_num_threads, arguments) as executor:
         yield from executor.map(work, batches)
 
 
-def _twins(net: nn.Module, count: int) -> list[nn.Module]:
-    """Copies of the modules over the same tensors; none of a net that cannot be copied."""
+def _copies(net: nn.Module, count: int) -> list[nn.Module]:
+    """Return copies of the modules that share the net's tensors; none if the net cannot be copied."""
     tensors = {id(t): t for t in chain(net.parameters(), net.buffers())}
     try:
         return [deepcopy(net, dict(tensors)) for _ in range(count)]
-    except Exception:  # what a user's module raises is its own choice, and one lane serves it as well
+    except Exception:  # a user's module may raise anything; one lane works without copies
         return []

@@ -1,7 +1,7 @@
-"""Randomness by key: a generator hashed from the run's seed and what it is for.
+"""Randomness by key: each generator is seeded with a hash of the run's seed and its purpose.
 
-Nothing else in the package seeds or draws, so results do not depend on the engine, the number of workers,
-the order of arrival or a resumption.
+Nothing else in the package seeds or draws, so results do not depend on the engine, the number of workers, the order of
+arrival or whether a run was resumed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _global_generator = RLock()
 
 
 def key(seed: int, purpose: str, *parts: int | str) -> int:
-    """A 63-bit seed for this purpose. Parts are length-prefixed, so ("a", "bc") and ("ab", "c") differ."""
+    """Return a 63-bit seed for this purpose. Parts are length-prefixed, so ("a", "bc") and ("ab", "c") differ."""
     digest = hashlib.blake2b(digest_size=8)
     for part in (seed, purpose, *parts):
         text = f"{type(part).__name__}:{part}".encode()
@@ -26,15 +26,15 @@ def key(seed: int, purpose: str, *parts: int | str) -> int:
 
 
 def generator(seed: int, purpose: str, *parts: int | str) -> torch.Generator:
-    """A fresh CPU generator for this purpose: the same key always gives the same stream."""
+    """Return a new CPU generator for this purpose. The same key always gives the same stream."""
     return torch.Generator().manual_seed(key(seed, purpose, *parts))
 
 
 @contextmanager
 def ambient(rng: torch.Generator) -> Iterator[None]:
-    """Let code that can only draw from torch's global generator (initialisers, dropout) draw from `rng`.
+    """Seed torch's global generator from `rng`, for code that can draw from no other (initialisers, dropout).
 
-    One thread at a time: the others wait.
+    Its state is restored afterwards. Only one thread at a time may use it; the others wait.
     """
     with _global_generator, torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(2**62, (), generator=rng)))

@@ -1,6 +1,6 @@
 """One round, top to bottom: brief -> local work -> vet -> fuse -> evaluate -> record.
 
-The selection before it and the checkpoint after it are the run's (`runs/run.py`).
+Selection, before it, and checkpoints, after it, are in `runs/run.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def run_round(
     ctx: Context,
     on_answer: OnAnswer = lambda client: None,
 ) -> tuple[ServerState, RoundRecord]:
-    """Ask the cohort, fuse what it answers, measure the result. A round below its quorum changes nothing."""
+    """Run the cohort, fuse its updates, evaluate the result. A round below its quorum leaves the models unchanged."""
     clock, down, note = Clock(), Downloads(), None
     tasks = (down.count(algorithm.brief(server, client, ctx)) for client in cohort)
     answers = timed(engine.run(algorithm, tasks, ctx, server), clock, on_answer)
@@ -40,16 +40,16 @@ def run_round(
     updates = VettedUpdates(answers, cohort, server, rules, ctx, expect, down.sent_model)  # one in memory at a time
     try:
         with clock.stage("fuse"):
-            fused, facts = algorithm.fuse(server, updates, ctx)
+            state, facts = algorithm.fuse(server, updates, ctx)
         engine.settle(updates.clients)
     except QuorumNotMet as shortfall:
         engine.settle(())
-        fused, facts, note = replace(server, round=server.round + 1), Facts(), f"unchanged: {shortfall}"
+        state, facts, note = replace(server, round=server.round + 1), Facts(), f"unchanged: {shortfall}"
     with clock.stage("evaluate"):
-        scores, details = evaluate_models(fused, ctx)
-        validation = validation_accuracy(fused, ctx)
-    return fused, RoundRecord(
-        round=fused.round,
+        scores, details = evaluate_models(state, ctx)
+        validation = validation_accuracy(state, ctx)
+    return state, RoundRecord(
+        round=state.round,
         cohort=cohort,
         test_accuracy=sum(scores[arch].accuracy for arch in ctx.reported) / len(ctx.reported),
         test_loss=sum(scores[arch].loss for arch in ctx.reported) / len(ctx.reported),
@@ -69,13 +69,13 @@ def run_round(
 
 
 def evaluate_models(server: ServerState, ctx: Context) -> tuple[dict[str, Score], dict[str, Details]]:
-    """Every model of the server on the test data."""
+    """Evaluate every model of the server on the test data."""
     each = {arch: evaluate_in_detail(ctx.nets.load(model), ctx.data.test) for arch, model in server.models.items()}
     return {arch: score for arch, (score, _) in each.items()}, {arch: details for arch, (_, details) in each.items()}
 
 
 def validation_accuracy(server: ServerState, ctx: Context) -> float | None:
-    """The mean accuracy of the reported models on the server's validation data: for choosing, as test data is not."""
+    """Return the reported models' mean accuracy on validation data, for choosing between models; None without data."""
     if not len(ctx.data.validation):
         return None
     each = [evaluate(ctx.nets.load(server.models[arch]), ctx.data.validation).accuracy for arch in ctx.reported]
@@ -83,7 +83,7 @@ def validation_accuracy(server: ServerState, ctx: Context) -> float | None:
 
 
 class Downloads:
-    """Counts what goes down to the clients, and remembers who was sent a model."""
+    """Counts what is sent to the clients, and records who was sent a model."""
 
     def __init__(self) -> None:
         self.params = self.bytes = 0
@@ -99,7 +99,7 @@ class Downloads:
 
 
 def timed(answers: Iterable[Update | Failure], clock: Clock, on_answer: OnAnswer) -> Iterator[Update | Failure]:
-    """The same stream. Waiting for it counts as the clients' work, and `on_answer` is called for each answer."""
+    """Yield the answers. Time spent waiting for them counts as local work; `on_answer` is called for each."""
     stream = iter(answers)
     while True:
         with clock.stage("local"):

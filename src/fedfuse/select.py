@@ -11,20 +11,20 @@ Selection = Literal["uniform", "proportional"]
 
 
 def select(sizes: Tensor, cohort: int, how: Selection, rng: torch.Generator) -> list[int]:
-    """`cohort` different clients, in ascending order.
+    """Draw `cohort` different clients, in ascending order.
 
     sizes: Tensor  # (K,) examples of each client
-    `uniform`: every client is as likely. `proportional`: drawn one after the other in proportion to size,
-    without replacement (Fed-ET samples by size; a client twice in one round would be one update counted twice).
+    `uniform`: all clients are equally likely. `proportional`: drawn one after the other in proportion to size, without
+    replacement (Fed-ET samples by size; a client drawn twice would have its one update counted twice).
     """
     clients = len(sizes)
     if how == "uniform":
-        drawn = torch.randperm(clients, generator=rng)[:cohort]
+        numbers = torch.randperm(clients, generator=rng)[:cohort]
     else:
-        drawn = torch.multinomial(sizes.double(), cohort, replacement=False, generator=rng)
-    return sorted(drawn.tolist())
+        numbers = torch.multinomial(sizes.double(), cohort, replacement=False, generator=rng)
+    return sorted(numbers.tolist())
 
 
 def cohort_size(clients: int, fraction: float) -> int:
-    """A fraction of the clients as a count: rounded to the nearest, never none."""
+    """Return this fraction of the clients, rounded to the nearest and at least 1."""
     return max(1, round(fraction * clients))

@@ -1,7 +1,7 @@
-"""Functions by name, with arguments that come from a file or a command line.
+"""Functions that are named in a file or on a command line, with their arguments.
 
-An algorithm, a part, a partition, a source of data or a pool is a function or class whose arguments are its settings.
-So the signature is the schema: types are checked against it, defaults are read from it, and `fedfuse show` prints it.
+An algorithm, a part, a partition, a data source or a pool is a function or class whose arguments are its settings. The
+signature is the schema: types are checked against it, defaults are read from it, and `fedfuse show` prints it.
 """
 
 from __future__ import annotations
@@ -14,25 +14,27 @@ from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, create_model
 
 from fedfuse.types import FedfuseError
 
 Function = Callable[..., Any]
-LOCAL = "python:"  # what the names of objects begin with that only this process has
+NONE = "none"  # how a file states None for a setting whose default is something else: TOML has no null
+LOCAL = "python:"  # prefix of the names of objects that exist in this process only
 _objects: dict[str, Any] = {}
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown word: it points to the nearest known one, if any is near."""
+    """Return the end of a sentence about an unknown word: it suggests the closest known word, if one is close."""
     close = get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else "."
 
 
 def resolve(name: str, catalogue: Mapping[str, Function], what: str) -> Function:
-    """A name of the catalogue, `package.module:function` of the user's own, or an object of this process."""
+    """Return the function of this name: of the catalogue, the user's `package.module:function`, or a local object."""
     if name in catalogue:
         return catalogue[name]
     if name.startswith(LOCAL):
@@ -46,7 +48,7 @@ def resolve(name: str, catalogue: Mapping[str, Function], what: str) -> Function
 
 
 def imported(reference: str, what: str) -> Function:
-    """The user's own `package.module:function`, looked for beside their files too, as `python -m` does."""
+    """Import the user's `package.module:function`. The current folder is searched too, as with `python -m`."""
     module, _, attribute = reference.partition(":")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)
@@ -56,7 +58,7 @@ def imported(reference: str, what: str) -> Function:
         raise FedfuseError(f"{what} {reference!r}: no module {error.name!r} in {here} or on PYTHONPATH") from error
     except AttributeError as error:
         raise FedfuseError(f"{what} {reference!r}: module {module} has no {attribute!r}") from error
-    except Exception as error:  # the user's module runs when it is imported
+    except Exception as error:  # importing runs the user's code
         raise FedfuseError(f"{what} {reference!r} cannot be imported: {type(error).__name__}: {error}") from error
     if not callable(function):
         raise FedfuseError(f"{what} {reference!r} is a {type(function).__name__}, not a function")
@@ -64,7 +66,7 @@ def imported(reference: str, what: str) -> Function:
 
 
 def importable_name(thing: Any) -> str | None:
-    """`package.module:name`, if importing that in another process gives this function or class; else None."""
+    """Return `package.module:name` if another process can import this function or class by it, else None."""
     module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", "")
     if module in (None, "__main__") or not name.isidentifier():
         return None
@@ -72,7 +74,7 @@ def importable_name(thing: Any) -> str | None:
 
 
 def name_of(thing: Any, label: str) -> str:
-    """The importable name of a function, or else one, with this label in it, by which this process alone finds it."""
+    """Return the importable name of an object, or else register it under a name that only this process can resolve."""
     if (name := importable_name(thing)) is not None:
         return name
     for name, known in _objects.items():
@@ -84,19 +86,19 @@ def name_of(thing: Any, label: str) -> str:
 
 
 def local_object(name: str) -> Any:
-    """The object that `name_of` gave this name, in this process."""
+    """Return the object that `name_of` registered under this name in this process."""
     if name not in _objects:
         raise FedfuseError(
-            f"{name} is a Python object of the process that began this run, and no other process has it: put it into a "
-            "module and give its name, package.module:function"
+            f"{name} is a Python object of the process that began this run, and no other process can import it: put it "
+            "into a module and give its name, package.module:function"
         )
     return _objects[name]
 
 
 def settings_of(function: Function) -> list[inspect.Parameter]:
-    """What a file may set: parameters that are keyword-only, have a default, or take any number of values.
+    """Return the parameters that a file may set: keyword-only, with a default, or taking any number of values.
 
-    The others are the caller's.
+    The others are passed by the caller. Of a class, all parameters may be set.
     """
     parameters = inspect.signature(function).parameters.values()
     return [
@@ -108,7 +110,7 @@ def settings_of(function: Function) -> list[inspect.Parameter]:
 
 
 def default_of(function: Function, parameter: inspect.Parameter) -> Any:
-    """The parameter's default; `inspect.Parameter.empty` where it has none. A dataclass may make it when asked."""
+    """Return the parameter's default, or `inspect.Parameter.empty`. Default factories of dataclasses are called."""
     if parameter.kind is parameter.VAR_POSITIONAL:
         return ()
     if is_dataclass(function):
@@ -119,12 +121,12 @@ def default_of(function: Function, parameter: inspect.Parameter) -> Any:
 
 
 def hints_of(function: Function) -> dict[str, Any]:
-    """The type of each parameter, with what it is annotated with."""
+    """Return the type of each parameter, including the metadata of `Annotated`."""
     return get_type_hints(function, include_extras=True)
 
 
 def as_is(value: Any, hint: Any = None) -> Any:
-    """The same."""
+    """Return the value unchanged."""
     return value
 
 
@@ -132,10 +134,10 @@ def as_is(value: Any, hint: Any = None) -> Any:
 def schema(
     function: Function, file_type: Callable[[Any], Any] = as_is, file_value: Callable[[Any, Any], Any] = as_is
 ) -> type[BaseModel]:
-    """A pydantic model of the function's settings. Unknown ones are forbidden.
+    """Return a pydantic model of the function's settings. Unknown settings are forbidden.
 
-    Where a file states an argument by another type (a part by its section), `file_type` gives that type for the
-    argument's annotation, and `file_value` the default.
+    Where an argument has another type in a file (a part is a section there), `file_type` maps its annotation to that
+    type, and `file_value` its default.
     """
     hints = hints_of(function)
     settings: dict[str, Any] = {}
@@ -143,18 +145,25 @@ def schema(
         hint = hints.get(p.name, Any)
         hint = tuple[hint, ...] if p.kind is p.VAR_POSITIONAL else hint  # type: ignore[valid-type]
         default = default_of(function, p)
-        settings[p.name] = (file_type(hint), ... if default is p.empty else file_value(default, hint))
+        kind = file_type(hint)
+        if default is not None and NoneType in get_args(kind) and str not in get_args(kind):
+            kind = Annotated[kind, BeforeValidator(_none_from_text)]
+        settings[p.name] = (kind, ... if default is p.empty else file_value(default, hint))
     config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
     return create_model(f"{function.__name__} settings", __config__=config, **settings)
 
 
+def _none_from_text(value: Any) -> Any:
+    return None if value == NONE else value
+
+
 def call(function: Function, settings: Mapping[str, Any]) -> Any:
-    """The function's result for these settings."""
-    several = [p.name for p in settings_of(function) if p.kind is p.VAR_POSITIONAL]
-    values = [value for name in several for value in settings.get(name, ())]
-    return function(*values, **{name: value for name, value in settings.items() if name not in several})
+    """Call the function with these settings."""
+    variadic = [p.name for p in settings_of(function) if p.kind is p.VAR_POSITIONAL]
+    values = [value for name in variadic for value in settings.get(name, ())]
+    return function(*values, **{name: value for name, value in settings.items() if name not in variadic})
 
 
 def summary(function: Function) -> str:
-    """The first line of its docstring."""
+    """Return the first line of the function's docstring."""
     return (inspect.getdoc(function) or "").partition("\n")[0]

@@ -1,6 +1,6 @@
-"""The laws: what every algorithm owes its users. `check_algorithm(my_algorithm())` holds your own to all of them.
+"""Laws that every algorithm must satisfy. `check_algorithm(my_algorithm())` checks your own against all of them.
 
-Each law takes an algorithm and a context that suits it, and raises an AssertionError that says what was broken.
+Each law takes an algorithm and a context for it, and raises an AssertionError that says what was violated.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def check_algorithm(
     rounds: int = 2,
     exempt: Mapping[str, str] | None = None,
 ) -> None:
-    """Hold an algorithm to every law, on four small clients of unequal size.
+    """Check an algorithm against every law, with four small clients of unequal size.
 
     archs: the clients' architectures, in turn. server: that of the large model, if the algorithm has one.
-    exempt: laws that it is not held to, each with the reason in words.
+    exempt: laws that are not checked, each with the reason.
     """
     if unknown := set(exempt or {}) - LAWS.keys():
         raise FedfuseError(f"there is no law {sorted(unknown)[0]!r}: the laws are {', '.join(LAWS)}")
@@ -50,17 +50,17 @@ def check_algorithm(
 def small_context(
     algorithm: Algorithm, archs: Sequence[str] = ("mlp:8",), *, server: str = "mlp:16", rounds: int = 2
 ) -> Context:
-    """Round 1 of a run of this algorithm with four clients of 45, 65, 85 and 105 examples of three noisy clusters."""
+    """Return round 1 of a run of four clients, with 45, 65, 85 and 105 examples of three noisy clusters."""
     ends = (0, 45, 110, 195, 300)
     parts = tuple(torch.arange(start, stop) for start, stop in pairwise(ends))
     data = Federation(_clusters(300, 1), parts, _clusters(30, 2), _clusters(60, 3), _clusters(256, 4), ("a", "b", "c"))
     roles = algorithm.models(dict.fromkeys(archs, 1.0), server)
     names = list(roles.clients)
-    spread = tuple(names[client % len(names)] for client in range(len(parts)))
+    client_archs = tuple(names[client % len(names)] for client in range(len(parts)))
     nets = Nets(data.train.classes, data.train.shape)
     local = LocalSettings(epochs=5, batch_size=16)
     return Context(
-        0, rounds, local, data, spread, nets, round=1, small_models=roles.small_models, server=roles.server
+        0, rounds, local, data, client_archs, nets, round=1, small_models=roles.small_models, server=roles.server
     )  # fmt: skip
 
 
@@ -72,12 +72,12 @@ def _clusters(rows: int, seed: int, classes: int = 3, features: int = 4) -> Exam
 
 
 def answers(algorithm: Algorithm, server: ServerState, ctx: Context) -> list[Update]:
-    """What all clients answer in their first round."""
+    """Return the updates of all clients in their first round."""
     return [algorithm.local(algorithm.brief(server, k, ctx), {}, ctx) for k in range(len(ctx.archs))]
 
 
 def order_does_not_matter(algorithm: Algorithm, ctx: Context) -> None:
-    """The answers fused in another order give the same models, to rounding."""
+    """Fusing the updates in another order gives the same models, up to rounding."""
     server = ServerState(0, ctx.initial())
     updates = answers(algorithm, server, ctx)
     forward, _ = algorithm.fuse(server, updates, ctx)
@@ -90,10 +90,10 @@ def inputs_are_not_mutated(algorithm: Algorithm, ctx: Context) -> None:
     updates = answers(algorithm, server, ctx)
     before = everything(server, updates, ctx)
     algorithm.fuse(server, updates, ctx)
-    assert everything(server, updates, ctx) == before, "fusing changed what it was given"
-    # A client's work is given the server's own tensors when it runs in the server's process.
+    assert everything(server, updates, ctx) == before, "fusing changed its inputs"
+    # Local work in the server's process gets the server's own tensors.
     answers(algorithm, server, ctx)
-    assert everything(server, updates, ctx) == before, "a client's work changed what the server holds"
+    assert everything(server, updates, ctx) == before, "a client's local work changed the server's state"
 
 
 def nothing_is_aliased(algorithm: Algorithm, ctx: Context) -> None:
@@ -104,21 +104,21 @@ def nothing_is_aliased(algorithm: Algorithm, ctx: Context) -> None:
     for model in fused.models.values():
         for tensor in tensors_of(model).values():
             tensor.add_(1)
-    assert everything(server, updates, ctx) == before, "changing the result changed what it was made from"
+    assert everything(server, updates, ctx) == before, "changing the result changed the inputs of the fusion"
 
 
 def identical_clients_fuse_to_themselves(algorithm: Algorithm, ctx: Context) -> None:
-    """Averages to the bit. A distiller may move (a sharpened label is another label) but not change its mind.
+    """Averages are equal bit for bit. Distilled models may change (labels are sharpened) but must predict the same.
 
-    Where the result is another model than the clients' (a large server, or only outputs travelled), many identical
-    clients give what one of them gives.
+    Where the result is no client's model (a large server model, or only outputs are sent), many identical clients
+    give the same result as one of them.
     """
     server = ServerState(0, ctx.initial())
     updates = answers(algorithm, server, ctx)
     if ctx.server or any(update.model is None for update in updates):
         _as_one_alone(algorithm, server, updates, ctx)
         return
-    first = {ctx.archs[update.client]: model_of(update) for update in updates}  # of each the one with most examples
+    first = {ctx.archs[update.client]: model_of(update) for update in updates}  # of the largest client
     same = [replace(u, model=copied(first[ctx.archs[u.client]])) for u in updates]
     fused, _ = algorithm.fuse(server, same, ctx)
     if isinstance(algorithm.fuse, Averaged):
@@ -126,7 +126,7 @@ def identical_clients_fuse_to_themselves(algorithm: Algorithm, ctx: Context) -> 
         return
     for arch, model in fused.models.items():
         agree = (_predictions(model, ctx) == _predictions(first[arch], ctx)).double().mean().item()
-        assert agree >= (0.95 if len(server.models) == 1 else 0.85), f"{arch} changed {1 - agree:.0%} of its answers"
+        assert agree >= (0.95 if len(server.models) == 1 else 0.85), f"{arch} changed {1 - agree:.0%} of predictions"
 
 
 def _as_one_alone(algorithm: Algorithm, server: ServerState, updates: Sequence[Update], ctx: Context) -> None:
@@ -138,7 +138,7 @@ def _as_one_alone(algorithm: Algorithm, server: ServerState, updates: Sequence[U
 
 
 def only_its_arguments_count(algorithm: Algorithm, ctx: Context) -> None:
-    """The same inputs give the same bits whatever was drawn before, and nothing global is drawn from."""
+    """The same inputs give the same bits whatever was drawn before, and torch's global generator is not used."""
     server = ServerState(0, ctx.initial())
     results = []
     for seed in (1, 2):
@@ -147,11 +147,11 @@ def only_its_arguments_count(algorithm: Algorithm, ctx: Context) -> None:
         updates = answers(algorithm, server, ctx)
         results.append(all_bits(algorithm.fuse(server, updates, ctx)[0].models))
         assert torch.equal(torch.random.get_rng_state(), state), "it drew from torch's global generator"
-    assert results[0] == results[1], "the same inputs gave other models"
+    assert results[0] == results[1], "the same inputs gave different models"
 
 
 def state_survives_the_codec(algorithm: Algorithm, ctx: Context) -> None:
-    """Its models fit their architectures, and what server and clients remember comes back from a checkpoint."""
+    """The models fit their architectures, and a checkpoint restores the memory of server and clients."""
     server = ServerState(0, ctx.initial())
     memory: dict[int, Groups] = {}
     for number in range(1, ctx.rounds + 1):
@@ -160,34 +160,34 @@ def state_survives_the_codec(algorithm: Algorithm, ctx: Context) -> None:
             algorithm.local(algorithm.brief(server, k, now), memory.get(k, {}), now) for k in range(len(ctx.archs))
         ]
         memory = {update.client: update.memory for update in updates}
-        fused, _ = algorithm.fuse(server, updates, now)
-        assert fused.round == server.round + 1, "the round was not counted"
-        assert fused.models.keys() == server.models.keys(), "the server's architectures changed"
-        for model in fused.models.values():
+        new, _ = algorithm.fuse(server, updates, now)
+        assert new.round == server.round + 1, "fusing did not increase the round by 1"
+        assert new.models.keys() == server.models.keys(), "the server's architectures changed"
+        for model in new.models.values():
             template = Snapshot.of(model.arch, ctx.nets.scratch(model.arch, "law"))
-            assert _shapes(tensors_of(model)) == _shapes(tensors_of(template)), f"this is no {model.arch}"
-            assert all(bool(torch.isfinite(t).all()) for t in tensors_of(model).values()), "it is not finite"
-        server = fused
-    read, kept, _ = codec.decode_state(codec.encode_state(server, memory, {}))
-    assert all_bits(read.models) == all_bits(server.models), "the models differ after a checkpoint"
-    assert _group_bits(read.memory) == _group_bits(server.memory), "the server's memory differs after a checkpoint"
+            assert _shapes(tensors_of(model)) == _shapes(tensors_of(template)), f"the model does not fit {model.arch}"
+            assert all(bool(torch.isfinite(t).all()) for t in tensors_of(model).values()), f"{model.arch} is not finite"
+        server = new
+    state, client_memory, _ = codec.decode_state(codec.encode_state(server, memory, {}))
+    assert all_bits(state.models) == all_bits(server.models), "the models differ after a checkpoint"
+    assert _group_bits(state.memory) == _group_bits(server.memory), "the server's memory differs after a checkpoint"
     for client, groups in memory.items():
-        assert _group_bits(kept[client]) == _group_bits(groups), f"client {client}'s memory differs after a checkpoint"
+        assert _group_bits(client_memory[client]) == _group_bits(groups), f"client {client}'s memory differs"
 
 
 def honest_answers_are_accepted(algorithm: Algorithm, ctx: Context) -> None:
-    """What its own clients send passes the server's vetting, over the wire."""
+    """The updates of its own clients, encoded and decoded, pass the server's vetting."""
     server = ServerState(0, ctx.initial())
-    sent = [codec.decode_update(codec.encode_update(u)) for u in answers(algorithm, server, ctx)]
+    updates = [codec.decode_update(codec.encode_update(u)) for u in answers(algorithm, server, ctx)]
 
     expect = partial(algorithm.expect, server, ctx=ctx)
-    vetted = VettedUpdates(sent, range(len(sent)), server, Vetting(quorum=0), ctx, expect)
+    vetted = VettedUpdates(updates, range(len(updates)), server, Vetting(quorum=0), ctx, expect)
     accepted = [update.client for update in vetted]
-    assert accepted == [u.client for u in sent], f"honest clients were refused: {vetted.rejected}"
+    assert accepted == [u.client for u in updates], f"honest clients were refused: {vetted.rejected}"
 
 
 def updates_are_a_stream(algorithm: Algorithm, ctx: Context) -> None:
-    """Read once, and of all client models never more than two alive: the one in hand and the one that comes."""
+    """Updates are read once, and at most two are in memory at a time: the current one and the next."""
     server = ServerState(0, ctx.initial())
     alive: weakref.WeakSet[Tensor] = weakref.WeakSet()
     most = 0
@@ -205,7 +205,7 @@ def updates_are_a_stream(algorithm: Algorithm, ctx: Context) -> None:
             del answer
 
     algorithm.fuse(server, stream(), ctx)
-    assert most <= 2, f"the answers of {most} of {len(ctx.archs)} clients were held at once"
+    assert most <= 2, f"the updates of {most} of {len(ctx.archs)} clients were held at once"
 
 
 LAWS: Mapping[str, Law] = {
@@ -224,7 +224,7 @@ LAWS: Mapping[str, Law] = {
 
 
 def tolerance(algorithm: Algorithm) -> float:
-    """Averages differ by rounding alone; a distiller's steps carry the rounding of their targets further."""
+    """Return the allowed difference: averages differ by rounding, and distillation amplifies that of its targets."""
     return 1e-6 if isinstance(algorithm.fuse, Averaged) else 1e-5
 
 
@@ -238,7 +238,7 @@ def tensors_of(model: Snapshot) -> dict[str, Tensor]:
 
 
 def copied(model: Snapshot) -> Snapshot:
-    """The same values in memory of their own."""
+    """Return a copy that shares no memory with the model."""
     return Snapshot(
         model.arch,
         {name: t.clone() for name, t in model.params.items()},
@@ -247,7 +247,7 @@ def copied(model: Snapshot) -> Snapshot:
 
 
 def bits(model: Snapshot) -> dict[str, bytes]:
-    """Its bytes by name, so that 0 and -0 differ and NaN equals itself."""
+    """Return the bytes of each tensor, so that 0 and -0 differ and NaN equals itself."""
     return _bits(tensors_of(model))
 
 
@@ -256,9 +256,9 @@ def all_bits(models: Mapping[str, Snapshot]) -> dict[str, dict[str, bytes]]:
 
 
 def everything(server: ServerState, updates: Iterable[Update], ctx: Context) -> object:
-    """All that a fusion is given, as bytes. The federation is rebuilt, because it remembers its fingerprint."""
-    sent = [(u.client, u.num_examples, [_bits(group) for group in u.groups()]) for u in updates]
-    return server.round, all_bits(server.models), _group_bits(server.memory), sent, replace(ctx.data).fingerprint
+    """Return all inputs of a fusion as bytes. The federation is copied, because it caches its fingerprint."""
+    contents = [(u.client, u.num_examples, [_bits(group) for group in u.groups()]) for u in updates]
+    return server.round, all_bits(server.models), _group_bits(server.memory), contents, replace(ctx.data).fingerprint
 
 
 def _bits(tensors: Tensors) -> dict[str, bytes]:
@@ -287,5 +287,5 @@ def _assert_close(one: Mapping[str, Snapshot], other: Mapping[str, Snapshot], al
 def _predictions(model: Snapshot, ctx: Context) -> Tensor:
     net = ctx.nets.load(model, "law").eval()
     with torch.no_grad():
-        answer: Tensor = net(ctx.data.test.batch(torch.arange(len(ctx.data.test)))).argmax(1)
-    return answer
+        classes: Tensor = net(ctx.data.test.batch(torch.arange(len(ctx.data.test)))).argmax(1)
+    return classes

@@ -1,4 +1,4 @@
-"""How many cores there are, and how many threads compute."""
+"""The number of available cores, and the number of threads that torch computes with."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Compute with `count` threads: their number decides how a sum is split, and so its bits."""
+    """Let torch compute with `count` threads. How sums are split, and so their bits, depends on this number."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from fedfuse.types import FedfuseError, Snapshot, Tensors
 
-PIECE = 1 << 16  # numbers: 512 KiB in double precision. Memory for larger ones comes from the system anew each time
+PIECE = 1 << 16  # elements: 512 KiB in double precision. Larger blocks are requested from the system each time
 
 
 def map_trees(function: Callable[..., Tensor], first: Tensors, *others: Tensors) -> dict[str, Tensor]:
-    """`function` applied name by name; all trees have the names of the first."""
+    """Apply `function` to the tensors of each name. All trees have the names of the first."""
     return {name: function(t, *(other[name] for other in others)) for name, t in first.items()}
 
 
@@ -31,8 +31,10 @@ def add_scaled(a: Tensors, factor: float, b: Tensors) -> dict[str, Tensor]:
 
 
 def pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Views of tensors of one shape, cut alike along their first axis: what is computed on each stays in the cache,
-    and a temporary as large as a layer is never made."""
+    """Split tensors of one shape into views, all at the same places along their first axis.
+
+    Computing on the views stays in the cache, and never needs a temporary as large as a layer.
+    """
     first = tensors[0]
     if first.numel() <= PIECE:
         yield tensors
@@ -46,13 +48,13 @@ def all_finite(tensor: Tensor) -> bool:
 
 
 def squared_distance(a: Tensors, b: Tensors) -> float:
-    """The squared Euclidean distance over all float tensors, in double precision."""
+    """Return the squared Euclidean distance over all float tensors, in double precision."""
     pairs = (pair for name, t in a.items() if t.is_floating_point() for pair in pieces(t, b[name]))
     return sum(float((x.double() - y).pow_(2).sum()) for x, y in pairs)
 
 
 def count(tree: Tensors) -> int:
-    """How many numbers the tree holds."""
+    """Return the number of elements in the tree."""
     return sum(t.numel() for t in tree.values())
 
 
@@ -61,31 +63,31 @@ def nbytes(tree: Tensors) -> int:
 
 
 def flatten(model: Snapshot) -> Tensor:
-    """All parameters and buffers as one vector (P,), in double precision."""
+    """Return all parameters and buffers as one vector (P,), in double precision."""
     return torch.cat([t.reshape(-1).double() for t in (*model.params.values(), *model.buffers.values())])
 
 
 def unflatten(vector: Tensor, like: Snapshot) -> Snapshot:
-    """The model with these values (P,) and the shapes and dtypes of `like`. Integer tensors are rounded."""
+    """Return a model with these values (P,) and the shapes and dtypes of `like`. Integer tensors are rounded."""
     sizes = [t.numel() for t in (*like.params.values(), *like.buffers.values())]
-    pieces = iter(torch.split(vector, sizes))
+    chunks = iter(torch.split(vector, sizes))
 
-    def filled(tensors: Tensors) -> dict[str, Tensor]:
-        return {name: _as(next(pieces), t.dtype).view(t.shape) for name, t in tensors.items()}
+    def fill(tensors: Tensors) -> dict[str, Tensor]:
+        return {name: _cast(next(chunks), t.dtype).view(t.shape) for name, t in tensors.items()}
 
-    return Snapshot(like.arch, filled(like.params), filled(like.buffers))
+    return Snapshot(like.arch, fill(like.params), fill(like.buffers))
 
 
-def _as(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """A copy in this dtype; for integers rounded to the nearest."""
+def _cast(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a copy in this dtype, rounded to the nearest for integers."""
     return (values if dtype.is_floating_point else values.round()).to(dtype, copy=True)
 
 
 class RunningMean:
-    """A weighted mean over trees that arrive one at a time.
+    """The weighted mean of trees that are added one at a time.
 
-    The mean moves by w/W (x - mean) in double precision: one tree in memory however many arrive, and equal
-    trees average to themselves, bit for bit. Integer tensors (counters) are rounded to the nearest.
+    Each tree moves the mean by w/W (x - mean), in double precision. Only the mean is kept, however many trees are
+    added, and equal trees average to themselves, bit for bit. Integer tensors (counters) are rounded to the nearest.
     """
 
     def __init__(self) -> None:
@@ -107,14 +109,13 @@ class RunningMean:
                 mean.add_(x.to(torch.float64) - mean, alpha=share)
 
     def value(self) -> dict[str, Tensor]:
-        """The mean so far, in the dtypes of the first tree."""
-        return {
-            name: _as(mean, dtype) for (name, mean), dtype in zip(self.mean.items(), self.dtypes.values(), strict=True)
-        }
+        """Return the mean so far, in the dtypes of the first tree."""
+        pairs = zip(self.mean.items(), self.dtypes.values(), strict=True)
+        return {name: _cast(mean, dtype) for (name, mean), dtype in pairs}
 
 
 class RunningSnapshots:
-    """A `RunningMean` of parameters and one of buffers for every architecture that arrives."""
+    """A `RunningMean` of parameters and one of buffers for each architecture that is added."""
 
     def __init__(self) -> None:
         self.params: dict[str, RunningMean] = {}

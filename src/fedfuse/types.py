@@ -1,7 +1,7 @@
-"""The values that travel: a model at rest, what a client is asked, what it answers, what the server holds.
+"""The values that server and clients exchange and store: models, tasks, updates and the server's state.
 
-All persistent state is named groups of tensors (`Groups`), so one codec writes it to the wire, to the
-checkpoint and to client memory alike.
+All persistent state is named groups of tensors (`Groups`), so one codec writes messages, checkpoints and client
+memory.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Groups = Mapping[str, Tensors]
 
 
 class FedfuseError(Exception):
-    """A mistake that its reader can correct: the message names the party, the value and the remedy."""
+    """An error that the user can correct: the message names the party, the value and the remedy."""
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """What a tensor from outside must look like.
+    """The shape, dtype and range of values that a received tensor must have.
 
-    In a shape `None` stands for any length, and "n" for the number of examples that the client claims. Values outside
+    In a shape, `None` stands for any length, and "n" for the number of examples that the client claims. Values outside
     `low` to `high` are refused.
     """
 
@@ -36,11 +36,11 @@ class TensorSpec:
 
     @staticmethod
     def each(tensors: Tensors) -> dict[str, TensorSpec]:
-        """The specs of tensors with the same names, shapes and dtypes."""
+        """Return the specs that require the names, shapes and dtypes of these tensors."""
         return {name: TensorSpec(tuple(t.shape), t.dtype) for name, t in tensors.items()}
 
     def mismatch(self, shape: Sequence[object], dtype: object, examples: int | None = None) -> str | None:
-        """Why a tensor of this shape and dtype is refused; None if it fits. Without `examples` "n" is any length."""
+        """Return why a tensor of this shape and dtype is refused, or None. Without `examples`, "n" is any length."""
         lengths = [examples if length == "n" else length for length in self.shape]
         fits = len(lengths) == len(shape) and all(
             type(got) is int and (got >= 0 if want is None else got == want)
@@ -57,7 +57,7 @@ Extras = Mapping[str, Mapping[str, TensorSpec]]  # by group and name, as an upda
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A model at rest: its architecture by name, its parameters and, apart from them, its buffers."""
+    """The values of a model: the name of its architecture, its parameters and its buffers."""
 
     arch: str
     params: Tensors
@@ -65,7 +65,7 @@ class Snapshot:
 
     @staticmethod
     def of(arch: str, net: nn.Module) -> Snapshot:
-        """A copy of what `net` holds now: later training does not reach it."""
+        """Copy the current values of `net`. Training it later does not change the copy."""
         return Snapshot(
             arch,
             {name: p.detach().clone(memory_format=torch.contiguous_format) for name, p in net.named_parameters()},
@@ -73,7 +73,7 @@ class Snapshot:
         )
 
     def load_into(self, net: nn.Module) -> nn.Module:
-        """Copy these values into `net`, in place, so that its memory layout and tensors stay its own."""
+        """Copy these values into the tensors of `net`, in place, so that it keeps its memory layout."""
         for name, p in net.named_parameters():
             p.data.copy_(self.params[name])
         for name, b in net.named_buffers():
@@ -83,7 +83,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Task:
-    """What one client is asked in one round: the model to start from, and whatever else its algorithm sends."""
+    """What the server sends one client in one round: the model to start from, and whatever else the algorithm sends."""
 
     client: int
     round: int
@@ -91,13 +91,13 @@ class Task:
     extra: Groups = field(default_factory=dict)
 
     def groups(self) -> list[Tensors]:
-        """All tensors that travel with it."""
-        return _travelling(self.model, self.extra)
+        """All tensors that are sent."""
+        return _tensor_groups(self.model, self.extra)
 
 
 @dataclass(frozen=True)
 class Update:
-    """What one client answers. `memory` is what it keeps for its next round: it never travels."""
+    """What one client sends back. `memory` is what the client keeps for its next round; it is never sent."""
 
     client: int
     num_examples: int
@@ -107,24 +107,24 @@ class Update:
     memory: Groups = field(default_factory=dict)
 
     def groups(self) -> list[Tensors]:
-        """All tensors that travel with it."""
-        return _travelling(self.model, self.extra)
+        """All tensors that are sent."""
+        return _tensor_groups(self.model, self.extra)
 
 
 def model_of(update: Update, needs: str) -> Snapshot:
-    """The model that the client sent; where it sent none, an error that ends in who `needs` it."""
+    """Return the model that the client sent. If it sent none, raise an error that ends with `needs`, the reason."""
     if update.model is None:
         raise FedfuseError(f"client {update.client} sent no model, but {needs}")
     return update.model
 
 
-def _travelling(model: Snapshot | None, extra: Groups) -> list[Tensors]:
+def _tensor_groups(model: Snapshot | None, extra: Groups) -> list[Tensors]:
     return [*([] if model is None else [model.params, model.buffers]), *extra.values()]
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A client that did not answer, and why. It costs its own update only."""
+    """A client that did not answer, and why. The round goes on without its update."""
 
     client: int
     reason: str

@@ -1,6 +1,6 @@
-"""What a server accepts. Each update is checked against the server's own template before anything is averaged.
+"""Vetting: check each update against the server's own template before anything is averaged.
 
-A refused update costs its client, never the run: it is recorded by client and reason.
+A refused update is left out and recorded with its reason; the run goes on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedfuse.types import Extras, Failure, ServerState, Snapshot, Tensors, Tenso
 
 
 class QuorumNotMet(Exception):
-    """Too few clients answered acceptably: the round leaves the model as it was."""
+    """Too few updates were accepted. The round leaves the model unchanged."""
 
 
 class _Refused(Exception):
@@ -28,14 +28,14 @@ class _Refused(Exception):
 
 @dataclass(frozen=True)
 class Vetting:
-    """The rules. `max_examples` caps what a client may claim to weigh; `max_norm` how far it may have moved."""
+    """The rules. `max_examples` bounds the examples that a client may claim; `max_norm` how far its model may move."""
 
     quorum: int = 1
     max_examples: int = 10_000_000
     max_norm: float | None = None
 
     def check(self, update: Update, server: ServerState, ctx: Context, extras: Extras) -> None:
-        """Raise `_Refused` with the reason, or accept."""
+        """Raise `_Refused` with the reason if the update is not acceptable."""
         n = update.num_examples
         if type(n) is not int or not 1 <= n <= self.max_examples:
             raise _Refused(f"claims {n!r} examples; a whole number from 1 to {self.max_examples:,} is accepted")
@@ -46,40 +46,40 @@ class Vetting:
                 _check_tensor(update.extra[group][name], spec, f"{group}/{name}", n)
         if update.model is not None:
             if ctx.archs[update.client] not in server.models:
-                raise _Refused("sent a model, but the server has none to hold it against")
+                raise _Refused("sent a model, but the server has none of its architecture")
             self._check_model(update.model, server.models[ctx.archs[update.client]])
 
     def _check_model(self, model: Snapshot, template: Snapshot) -> None:
         if model.arch != template.arch:
             raise _Refused(f"sent a {model.arch} where its architecture is {template.arch}")
-        _matches(model.params, template.params)
-        _matches(model.buffers, template.buffers)
+        _check_tensors(model.params, template.params)
+        _check_tensors(model.buffers, template.buffers)
         _finite(model.params, "parameter")
         _finite(model.buffers, "buffer")
         for name, buffer in model.buffers.items():
             if name.endswith("running_var") and bool((buffer < 0).any()):
                 raise _Refused(f"buffer {name} holds a negative variance")
         if self.max_norm is not None:
-            moved = math.sqrt(tree.squared_distance(model.params, template.params))
-            if moved > self.max_norm:
-                raise _Refused(f"moved by {moved:.4g}, more than the bound of {self.max_norm:g}")
+            distance = math.sqrt(tree.squared_distance(model.params, template.params))
+            if distance > self.max_norm:
+                raise _Refused(f"moved by {distance:.4g}, more than the bound of {self.max_norm:g}")
 
 
-def _matches(sent: Tensors, template: Tensors) -> None:
-    _same_names("tensor names", sent, template)
+def _check_tensors(tensors: Tensors, template: Tensors) -> None:
+    _same_names("tensor names", tensors, template)
     for name, spec in TensorSpec.each(template).items():
-        if problem := spec.mismatch(tuple(sent[name].shape), sent[name].dtype):
+        if problem := spec.mismatch(tuple(tensors[name].shape), tensors[name].dtype):
             raise _Refused(f"{name} {problem}")
 
 
-def _same_names(what: str, sent: Collection[str], expected: Collection[str]) -> None:
-    if set(sent) != set(expected):
-        missing, extra = sorted(set(expected) - set(sent)), sorted(set(sent) - set(expected))
+def _same_names(what: str, names: Collection[str], expected: Collection[str]) -> None:
+    if set(names) != set(expected):
+        missing, extra = sorted(set(expected) - set(names)), sorted(set(names) - set(expected))
         raise _Refused(f"{what} differ: missing {missing[:3]}, unexpected {extra[:3]}")
 
 
 def _check_tensor(tensor: Tensor, spec: TensorSpec, what: str, examples: int) -> None:
-    """Shape, dtype and values are as the spec says; `examples` is what the client claims to have."""
+    """Check shape, dtype and values against the spec. `examples` is the number that the client claims."""
     if problem := spec.mismatch(tuple(tensor.shape), tensor.dtype, examples):
         raise _Refused(f"{what} {problem}")
     _finite({what: tensor}, "extra")
@@ -96,9 +96,9 @@ def _finite(tensors: Tensors, what: str) -> None:
 
 @dataclass
 class VettedUpdates:
-    """The stream of accepted updates; beside it who was refused, and how much was sent, also by those refused.
+    """The stream of accepted updates. It also records refusals, and how much was sent, including by refused clients.
 
-    When the stream ends below the quorum it raises `QuorumNotMet`, so that no fusion goes on with too few answers.
+    If the stream ends below the quorum, it raises `QuorumNotMet`, so that no fusion goes on with too few updates.
     """
 
     answers: Iterable[Update | Failure]
@@ -107,14 +107,14 @@ class VettedUpdates:
     rules: Vetting
     ctx: Context
     expect: Callable[[int], Extras] = lambda client: {}
-    sent_model: Collection[int] = ()  # who was sent a model, and so must answer with one
+    sent_model: Collection[int] = ()  # clients that were sent a model, and so must answer with one
     rejected: dict[int, str] = field(default_factory=dict)
-    clients: dict[int, ClientRecord] = field(default_factory=dict)  # those accepted
+    clients: dict[int, ClientRecord] = field(default_factory=dict)  # the accepted ones
     params_up: int = 0
     bytes_up: int = 0
 
     def __post_init__(self) -> None:
-        self._asked = frozenset(self.cohort)
+        self._members = frozenset(self.cohort)
 
     def __iter__(self) -> Iterator[Update]:
         for answer in self.answers:
@@ -134,7 +134,7 @@ class VettedUpdates:
         groups = update.groups()
         self.params_up += sum(tree.count(g) for g in groups)
         self.bytes_up += sum(tree.nbytes(g) for g in groups)
-        if update.client not in self._asked:
+        if update.client not in self._members:
             raise _Refused("was not asked in this round")
         if update.client in self.clients or update.client in self.rejected:
             raise _Refused("sent a second update in one round")
@@ -144,7 +144,7 @@ class VettedUpdates:
         self.clients[update.client] = ClientRecord(update.num_examples, self._distance(update))
 
     def _distance(self, update: Update) -> float | None:
-        """How far its model moved from the server's, where both are models of the same parameters."""
+        """Return how far its model moved from the server's; None if either of them is missing."""
         template = self.server.models.get(self.ctx.archs[update.client])
         if update.model is None or template is None:
             return None

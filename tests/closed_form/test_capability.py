@@ -36,5 +36,5 @@ def test_a_clients_capability_is_the_mean_of_its_column() -> None:
     data = replace(data, train=train)
     assert [len(part) for part in data.parts] == [2, 6]
     assert data.client_means("memory").tolist() == [2.0, 5.0]
-    with pytest.raises(FedfuseError, match="no column 'speed', it has memory"):
+    with pytest.raises(FedfuseError, match=r"no column 'speed'.*memory"):
         data.client_means("speed")

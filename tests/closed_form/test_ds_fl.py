@@ -221,7 +221,7 @@ def test_rows_that_are_no_distributions_are_left_out(row: tuple[float, ...]) -> 
     bad[7] = torch.tensor(row)
     fused, record = scripted([predicted(0, alike(0.6, 0.3, 0.1)), predicted(1, bad)], small(), context())
     assert record.facts.teachers == 1
-    assert "away from a sum of 1" in record.facts.dropped["1"]
+    assert "differs from 1 by" in record.facts.dropped["1"]
     alone, _ = scripted([predicted(0, alike(0.6, 0.3, 0.1))], small(), context())
     assert all_bits(fused.models) == all_bits(alone.models)
 

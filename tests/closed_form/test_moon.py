@@ -180,7 +180,9 @@ def test_frozen_nets_are_loaded_once_a_round(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_net_without_features_is_refused() -> None:
-    with pytest.raises(FedfuseError, match=r"moon cannot train tests\.doubles:linear: a Linear .* trunk and a head"):
+    with pytest.raises(
+        FedfuseError, match=r"moon cannot train tests\.doubles:linear: .* a Linear .*models\.Classifier"
+    ):
         moon().check(context(("mlp:8", LINEAR)))
     moon().check(context(("mlp:8", "mlp:6:bn", NORMED)))
 

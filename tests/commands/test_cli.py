@@ -108,7 +108,7 @@ def test_a_directory_that_holds_a_run_is_not_overwritten(cli: CommandLine, tmp_p
     (tmp_path / "experiment.toml").write_text("")
     said = cli.here(*SMALL, "--out", tmp_path)
     assert said.code == 2
-    assert "holds a run already: go on with --resume, or choose another --out" in said.err
+    assert "already holds a run: continue with --resume, or choose another --out" in said.err
     assert (tmp_path / "experiment.toml").read_text() == ""
 
 
@@ -193,7 +193,7 @@ def test_compare_puts_algorithms_side_by_side_and_goes_on_where_it_stopped(cli: 
     cohorts = {name: [r["cohort"] for r in rounds_of(tmp_path / name)] for name in folders}
     assert cohorts["fedavg-seed0"] == cohorts["fedprox-seed0"] != cohorts["fedavg-seed1"]
     again = cli.here(*command)
-    assert "2 done before" in again.out
+    assert "2 already finished" in again.out
     assert again.out.splitlines()[-8:] == first.out.splitlines()[-8:]
 
 

@@ -215,7 +215,7 @@ def test_a_model_that_does_not_resolve_is_found_by_check(arch: str, said: str, f
         ("no.such.module:x", "no module 'no'"),
         ("tests.doubles:nobody", "module tests.doubles has no 'nobody'"),
         ("tests.doubles:LINEAR", "is a str, not a function"),
-        ("tests.doubles:not_an_algorithm", "gave a str, not an Algorithm"),
+        ("tests.doubles:not_an_algorithm", "'tests.doubles:not_an_algorithm' returned a str"),
     ],
 )
 def test_an_algorithm_of_ones_own_that_is_none_says_why(reference: str, said: str) -> None:

@@ -184,3 +184,21 @@ def test_list_names_every_part(cli: CommandLine) -> None:
 def test_the_public_function_is_the_one_that_a_file_names() -> None:
     assert isinstance(fedfuse.algorithms.feddf().fuse, Distilled)
     assert isinstance(fedavg(aggregate=CoordinateMedian()).fuse, Averaged)
+
+
+def test_without_a_name_the_settings_are_those_of_the_default_part() -> None:
+    assert stated("feddf(distiller={steps=100})") == feddf(steps=100)
+    assert load("digits", {"algorithm.name": "feddf", "algorithm.distiller.steps": 100}).algorithm.build() == feddf(
+        steps=100
+    )
+    assert stated("v-distillation(distiller={lr=0.5})") == v_distillation(lr=0.5)  # its other settings stay the paper's
+    assert "algorithm.distiller.name" in problem("fedbe(distiller={lr=0.5})")  # the preset's: name it, or give lr
+
+
+def test_none_comes_back_from_a_file() -> None:
+    unclipped = feddf(distiller=AdamCosine(clip=None))
+    assert stated('feddf(distiller={clip="none"})') == unclipped
+    made = experiment('feddf(distiller={clip="none"})')
+    assert made.resolved()["algorithm"]["distiller"]["clip"] == "none"
+    assert Experiment(**made.resolved()).algorithm.build() == unclipped
+    assert made.with_settings({"run.rounds": 3}).algorithm.build() == unclipped

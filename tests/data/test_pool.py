@@ -80,7 +80,7 @@ def test_fit_by_hand(digits: Source) -> None:
 
 
 def test_fit_refuses_what_is_no_image(digits: Source, location: Location) -> None:
-    with pytest.raises(FedfuseError, match=r"pool swiss-roll: .* only images can be made to fit"):
+    with pytest.raises(FedfuseError, match=r"pool swiss-roll: .*float32 \(2,\).*uint8 \(1, 8, 8\): .* choose a pool"):
         POOLS["source"](digits.train, rng.generator(0, "pool"), location, name="swiss-roll")
 
 

@@ -6,8 +6,9 @@ import inspect
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import pytest
@@ -18,8 +19,9 @@ from pydantic_core import PydanticUndefined
 
 from fedfuse import cli, signature
 from fedfuse.algorithms import ALGORITHMS
+from fedfuse.algorithms.settings import SettingOf
 from fedfuse.config.experiment import Experiment, builtin
-from fedfuse.config.parts import AlgorithmSection
+from fedfuse.config.parts import PARTS, AlgorithmSection
 from fedfuse.config.sections import (
     DataSection,
     ModelsSection,
@@ -129,7 +131,12 @@ def toml_value(value: Any) -> str:
 
 
 def one_line(value: Any) -> str:
-    """As TOML: arrays on one line."""
+    """As TOML: arrays on one line, a part by its name and the settings that differ from its own defaults."""
+    if is_dataclass(value):
+        (name,) = (name for known in PARTS.values() for name, part in known.items() if type(value) is part)
+        changed = [f for f in fields(value) if getattr(value, f.name) != f.default]
+        settings = "".join(f", {f.name} = {one_line(getattr(value, f.name))}" for f in changed)
+        return f'{{name = "{name}"{settings}}}' if settings else f'"{name}"'
     return f"[{', '.join(one_line(v) for v in value)}]" if isinstance(value, tuple | list) else toml_value(value)
 
 
@@ -162,15 +169,31 @@ def test_guide_has_the_keys_of_each_section(heading: str, model: type[BaseModel]
     assert in_guide == in_code
 
 
+def part_of(function: Callable[..., Any], setting: str) -> str | None:
+    """The part that an algorithm passes this setting on to; None if the setting is the algorithm's own."""
+    marks = get_args(signature.hints_of(function).get(setting))[1:]
+    return next((mark.part for mark in marks if isinstance(mark, SettingOf)), None)
+
+
 def in_signature(function: Callable[..., Any]) -> str:
-    """A function's settings as the guide writes them."""
+    """A function's own settings as the guide writes them."""
 
     def one(p: inspect.Parameter) -> str:
         if p.default is p.empty:
             return f"`{p.name}` (required)"
         return f"`{p.name}`" if p.default is None else f"`{p.name} = {one_line(p.default)}`"
 
-    return ", ".join(one(p) for p in signature.settings_of(function)) or "none"
+    own = [p for p in signature.settings_of(function) if part_of(function, p.name) is None]
+    return ", ".join(map(one, own)) or "none"
+
+
+def of_parts(function: Callable[..., Any]) -> str:
+    """The settings that an algorithm passes on to its parts, as the guide writes them."""
+    by_part: dict[str, list[str]] = {}
+    for p in signature.settings_of(function):
+        if part := part_of(function, p.name):
+            by_part.setdefault(part, []).append(f"`{p.name}`")
+    return "; ".join(f"{part}: {', '.join(names)}" for part, names in by_part.items()) or "none"
 
 
 @pytest.mark.parametrize(
@@ -188,6 +211,30 @@ def test_guide_has_the_settings_of_each_function(
 ) -> None:
     in_guide = {row[0].strip("`"): row[1] for row in rows(heading, first)}
     assert in_guide == {name: in_signature(function) for name, function in catalogue.items()}
+
+
+def test_guide_has_the_settings_that_go_to_parts() -> None:
+    in_guide = {row[0].strip("`"): row[2] for row in rows("`[algorithm]`", "algorithm")}
+    assert in_guide == {name: of_parts(function) for name, function in ALGORITHMS.items()}
+
+
+@pytest.mark.parametrize("protocol", PARTS, ids=lambda protocol: str(protocol.__name__))
+def test_guide_has_every_part(protocol: Any) -> None:
+    kind = protocol.__name__.lower()
+    in_guide = {row[1].strip("`"): row[2:4] for row in rows("Parts", "kind") if row[0] == kind}
+    assert in_guide == {name: [f"`{part.__name__}`", settings_of_part(part)] for name, part in PARTS[protocol].items()}
+
+
+def settings_of_part(part: type[Any]) -> str:
+    """A part's settings with its own defaults, as the guide writes them."""
+
+    def one(p: inspect.Parameter) -> str:
+        default = signature.default_of(part, p)
+        if default is p.empty:
+            return f"`{p.name}` (required)"
+        return f"`{p.name}`" if default is None else f"`{p.name} = {one_line(default)}`"
+
+    return ", ".join(map(one, signature.settings_of(part))) or "none"
 
 
 def test_readme_is_short() -> None:

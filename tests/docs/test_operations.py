@@ -61,7 +61,7 @@ def test_nginx_takes_the_configuration(tmp_path: Path) -> None:
 def test_the_guide_has_the_keys_of_a_run() -> None:
     """Defaults as TOML writes them; `out` has none."""
     text = (ROOT / "docs/guides/flower.md").read_text(encoding="utf-8")
-    section = text.partition("## What a run is told")[2].partition("\n## ")[0]
+    section = text.partition("## Run config")[2].partition("\n## ")[0]
     stated = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.MULTILINE))
     made = {key: f"`{str(value).lower()}`" for key, value in asdict(Deployment()).items() if key != "out"}
     assert stated == {"out": "under `runs/`", **made}
@@ -72,7 +72,7 @@ def test_the_page_has_the_right_limits() -> None:
     ours = Deployment()
     assert f"| `wait` | {ours.wait:g} s |" in text
     assert f"| `timeout` | {ours.timeout:g} s |" in text
-    assert f"| a new node says whom it serves | {engine.HELLO:g} s |" in text
+    assert f"| a new node names its client | {engine.HELLO:g} s |" in text
     assert f"| SuperLink does not answer | {engine.REACH:g} s;" in text
     assert memory.KEEP == 4
     assert constant.HEARTBEAT_DEFAULT_INTERVAL * constant.HEARTBEAT_BASE_MULTIPLIER == 24

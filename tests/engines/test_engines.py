@@ -78,7 +78,7 @@ def test_a_worker_that_dies_costs_its_clients_update_only(five_fail: tuple[Bench
         0: "failed in its local work: ValueError: round 1 was too much",
         1: "ran out of memory in its local work",
         3: "its worker process died: exit code 7",
-        4: "its worker process died: killed (signal 9), perhaps for want of memory",
+        4: "its worker process died: killed (signal 9), perhaps out of memory",
     }
     assert isinstance(answers[2], Update)  # it answered with NaN: that is for the server to refuse
     assert isinstance(answers[5], Update)

@@ -50,7 +50,7 @@ def test_experiment_learns(name: str, tmp_path: Path) -> None:
 def test_settings_of_the_files_reach_the_functions() -> None:
     data, algorithm = fedfuse.load("examples/own_data.toml"), fedfuse.load("examples/own_algorithm.toml")
     assert data.data.settings == {"examples": 1200, "noise": 0.2, "seed": 0}
-    assert algorithm.algorithm.settings == {"mu": 0.01}
+    assert algorithm.algorithm.settings == {"trim": 1, "mu": 0.01}
 
 
 def test_trimmed_mean_by_hand() -> None:

@@ -171,7 +171,7 @@ def test_a_round_below_its_quorum_is_asked_of_another_cohort(tmp_path: Path) -> 
     assert [r["cohort"] for r in rounds] == [[1, 2]] * 4
     assert all(r["note"] is None for r in rounds)
     told = (tmp_path / "run" / "events.jsonl").read_text()
-    assert "another cohort is asked" in told
+    assert "another cohort" in told
     assert "client 0 answered more than once" in told
 
 

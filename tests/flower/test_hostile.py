@@ -119,16 +119,16 @@ HOSTILE: dict[str, tuple[Tamper, str]] = {
     "duplicate": (lambda asked, reply: [reply, reply], "answered more than once"),
     "another round": (
         lambda asked, reply: [with_blob(asked, reply, wire.blob(reply, wire.UPDATE), round=7)],
-        "answered what it was not asked in this round",
+        "does not match its task of this round",
     ),
     "another attempt": (
         lambda asked, reply: [with_blob(asked, reply, wire.blob(reply, wire.UPDATE), attempt="earlier")],
-        "answered what it was not asked in this round",
+        "does not match its task of this round",
     ),
-    "another node": (from_another_node, "answered what it was not asked in this round"),
+    "another node": (from_another_node, "does not match its task of this round"),
     "truncated": (garbles(lambda blob: blob[:-100]), "cannot be read"),
-    "hardly anything": (garbles(lambda blob: blob[:5]), "too few for a header"),
-    "nothing": (garbles(lambda blob: b""), "too few for a header"),
+    "hardly anything": (garbles(lambda blob: blob[:5]), "too short for a header"),
+    "nothing": (garbles(lambda blob: b""), "too short for a header"),
     "lying header": (garbles(lambda blob: with_header(blob, lies_about_offsets)), "cannot be read"),
     "header of 40 GB": (
         garbles(lambda blob: (40_000_000_000).to_bytes(8, "little") + blob[8:]),
@@ -136,7 +136,7 @@ HOSTILE: dict[str, tuple[Tamper, str]] = {
     ),
     "tensor of 40 GB": (garbles(lambda blob: with_header(blob, says_40_gb)), r"\(10000, 1000000\), expected"),
     "header that is no JSON": (garbles(lambda blob: blob[:8] + b"[" * (len(blob) - 8)), "a header that cannot be read"),
-    "too many bytes": (garbles(lambda blob: blob + bytes(200_000)), "where its architecture needs at most"),
+    "too many bytes": (garbles(lambda blob: blob + bytes(200_000)), "its architecture needs at most"),
     "as another client": (sends(lambda update: replace(update, client=0)), "answered as client 0"),
     "another architecture": (
         sends(lambda u: replace(u, model=u.model and Snapshot("mlp:7", u.model.params, u.model.buffers))),
@@ -144,10 +144,10 @@ HOSTILE: dict[str, tuple[Tamper, str]] = {
     ),
     "more than asked": (sends(lambda u: replace(u, extra={"more": {"x": torch.zeros(3)}})), "tensor names differ"),
     "no model": (sends(lambda u: replace(u, model=None)), "was sent a model and answered without one"),
-    "no facts": (lambda asked, reply: [Message(RecordDict(), reply_to=asked)], "without its facts"),
+    "no facts": (lambda asked, reply: [Message(RecordDict(), reply_to=asked)], "without its record 'about'"),
     "no update": (
         lambda asked, reply: [Message(wire.content(wire.about(reply)), reply_to=asked)],
-        "without its update",
+        "without its record 'update'",
     ),
     "an error": (
         lambda asked, reply: [Message(Error(1, "\x1b[2Jout of memory"), reply_to=asked)],
@@ -195,5 +195,5 @@ def test_a_record_under_the_wrong_name_holds_no_update(tmp_path: Path) -> None:
     message.__dict__.update(
         _content=RecordDict({"x": ArrayRecord({"blob": Array("uint8", (1,), "x", b"1")})}), _error=None
     )
-    with pytest.raises(wire.FedfuseError, match="without its update"):
+    with pytest.raises(wire.FedfuseError, match="without its record 'update'"):
         wire.blob(message, wire.UPDATE)

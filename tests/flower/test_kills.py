@@ -111,7 +111,7 @@ def test_a_killed_server_goes_on_to_the_same_models(part: str, tmp_path: Path) -
         victims = apps("flwr-serverapp", folder / "home") if part == "serverapp" else [federation.processes.pid(LINK)]
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
-        with pytest.raises(fedfuse.FedfuseError, match="go on with --resume"):
+        with pytest.raises(fedfuse.FedfuseError, match="continue with --resume"):
             running.result(PATIENCE)
         assert victims
         assert len(rounds(out)) < 3

@@ -77,7 +77,7 @@ def test_replies_that_are_too_much_for_memory_wait_on_disk(tmp_path: Path, monke
     monkeypatch.setattr(Replies, "_read", staticmethod(lambda id: Reply(1, id, blob=id.encode() * 20)))
     ids = ["a", "b", "c"]
     with Replies(Link(dict.fromkeys(ids, 1)), ids, tmp_path / "waiting") as made:
-        while len(made._arrived) < 3:
+        while len(made._ready) < 3:
             time.sleep(0.02)
         assert len(list((tmp_path / "waiting").iterdir())) == 2
         for id in ids:

@@ -139,7 +139,7 @@ def test_a_users_mistake_is_told_before_ray_is_started(cli: CommandLine, tmp_pat
     (tmp_path / "experiment.toml").touch()
     said = cli.here(*SMALL, "--engine", "flower-simulation", "--out", tmp_path)
     assert said.code == 2
-    assert "holds a run already" in said.err
+    assert "--resume, or choose another --out" in said.err
 
 
 def test_an_engine_that_there_is_not_is_refused(cli: CommandLine) -> None:

@@ -28,7 +28,7 @@ RAISED = {
 }
 DIED = {
     "3": "its worker process died: exit code 7",
-    "4": "its worker process died: killed (signal 9), perhaps for want of memory",
+    "4": "its worker process died: killed (signal 9), perhaps out of memory",
 }
 
 

@@ -139,7 +139,7 @@ def killed_before_step(number: int, out: Path, *, torn: bool = False, workers: i
                     setattr(Path, name, crash.count(getattr(Path, name)))
             else:
                 os.rename = crash.count(os.rename)  # type: ignore[assignment]
-            tiny(workers=workers).run(out, resume=True)
+            fedfuse.run(tiny(workers=workers), out, resume=True)
         finally:
             os._exit(0)
     _, status = os.waitpid(child, 0)
@@ -148,12 +148,12 @@ def killed_before_step(number: int, out: Path, *, torn: bool = False, workers: i
 
 @pytest.mark.parametrize("torn", [False, True], ids=["killed", "power cut"])
 def test_a_kill_before_any_step_on_the_disk_loses_nothing(torn: bool, tmp_path: Path) -> None:
-    straight = tiny().run(tmp_path / "straight")
+    straight = fedfuse.run(tiny(), tmp_path / "straight")
     steps = 0
     while killed_before_step(steps + 1, out := tmp_path / f"killed-{steps + 1}", torn=torn):
         steps += 1
         finished = rounds_of(out) if lines(out) and not torn else []
-        tiny().run(out, resume=True)
+        fedfuse.run(tiny(), out, resume=True)
         assert models_of(out) == models_of(straight.path), f"step {steps}"
         assert rounds_of(out) == rounds_of(straight.path), f"step {steps}"
         assert rounds_of(out)[: len(finished)] == finished
@@ -163,10 +163,10 @@ def test_a_kill_before_any_step_on_the_disk_loses_nothing(torn: bool, tmp_path: 
 
 
 def test_a_kill_while_workers_are_given_the_data_leaves_no_copy_behind(tmp_path: Path) -> None:
-    clean = tiny().run(tmp_path / "clean")
+    clean = fedfuse.run(tiny(), tmp_path / "clean")
     out = tmp_path / "killed"
     assert killed_before_step(1, out, workers=2)
-    tiny().run(out, resume=True)
+    fedfuse.run(tiny(), out, resume=True)
     assert models_of(out) == models_of(clean.path)
     assert {p.name for p in out.iterdir()} == {p.name for p in clean.path.iterdir()}
 
@@ -176,7 +176,7 @@ def test_a_kill_while_workers_are_given_the_data_leaves_no_copy_behind(tmp_path:
 
 @pytest.fixture
 def finished(tmp_path: Path) -> Path:
-    return tiny().run(tmp_path / "finished").path
+    return fedfuse.run(tiny(), tmp_path / "finished").path
 
 
 def newest_first(run: Path) -> list[Path]:
@@ -197,7 +197,7 @@ def test_a_truncated_newest_checkpoint_costs_one_round_and_is_told(cli: CommandL
     said = cli.here(*SMALL, "--workers", "1", "--out", run, "--resume")
     assert said.code == 0
     assert f"warning: checkpoint {newest.name}: its SHA-256" in said.out
-    assert "3 done before" in said.out
+    assert "3 already finished" in said.out
     assert models_of(run) == models
     assert rounds_of(run) == rounds
     assert (run / "checkpoint" / f"{newest.name}.damaged").exists()
@@ -209,14 +209,14 @@ def test_when_all_checkpoints_are_damaged_the_record_is_not_thrown_away(finished
         truncate(file)
     # Asked again, it must not take the empty folder for a run that never began.
     for _ in range(2):
-        with pytest.raises(fedfuse.FedfuseError, match="no sound checkpoint is left"):
-            tiny().run(finished, resume=True)
+        with pytest.raises(fedfuse.FedfuseError, match=r"checkpoint: .*another --out"):
+            fedfuse.run(tiny(), finished, resume=True)
         assert rounds_of(finished) == rounds
 
 
 def test_a_finished_run_resumes_to_itself(finished: Path) -> None:
     models, rounds = models_of(finished), (finished / "rounds.jsonl").read_bytes()
-    tiny().run(finished, resume=True)
+    fedfuse.run(tiny(), finished, resume=True)
     assert models_of(finished) == models
     assert (finished / "rounds.jsonl").read_bytes() == rounds
 
@@ -224,8 +224,8 @@ def test_a_finished_run_resumes_to_itself(finished: Path) -> None:
 def test_a_record_that_is_garbled_stops_the_run_and_is_left_alone(finished: Path) -> None:
     garbled = b"garbled\n" + (finished / "rounds.jsonl").read_bytes()
     (finished / "rounds.jsonl").write_bytes(garbled)
-    with pytest.raises(fedfuse.FedfuseError, match="not a record of rounds"):
-        tiny().run(finished, resume=True)
+    with pytest.raises(fedfuse.FedfuseError, match=r"rounds\.jsonl: not a record of a round"):
+        fedfuse.run(tiny(), finished, resume=True)
     assert (finished / "rounds.jsonl").read_bytes() == garbled
 
 
@@ -282,7 +282,7 @@ def test_another_configuration_is_refused_with_the_difference_shown(
     finished: Path, change: dict[str, object], shown: str
 ) -> None:
     before = {p: p.read_bytes() for p in finished.rglob("*") if p.is_file()}
-    with pytest.raises(fedfuse.FedfuseError, match="cannot be resumed: it was begun as something else") as refused:
+    with pytest.raises(fedfuse.FedfuseError, match="cannot be resumed with other settings") as refused:
         fedfuse.run(tiny().with_settings(change), finished, resume=True)
     assert shown in str(refused.value)
     assert {p: p.read_bytes() for p in finished.rglob("*") if p.is_file()} == before
@@ -358,5 +358,5 @@ def test_a_run_in_progress_refuses_a_second_process_and_can_be_interrupted(cli: 
     assert second.code == 2
     assert f"{run} is in use by another process" in second.err
     assert process.returncode == 130
-    assert "every finished round is kept: `run` goes on with --resume" in said
+    assert "continue `run` and `flower up` with --resume" in said
     assert "Traceback" not in said

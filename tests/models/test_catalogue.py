@@ -25,7 +25,7 @@ def test_the_default_norm_is_the_one_declared() -> None:
         ("transformer", "unknown architecture 'transformer'"),
         ("", "unknown architecture ''"),
         ("hf:", "unknown architecture 'hf:'"),
-        ("resnet8:ln", "norm 'ln', which is none of bn, gn, none"),
+        ("resnet8:ln", "norm 'ln': choose one of bn, gn, none"),
         ("resnet8:bn:gn", "norm 'bn:gn'"),
         ("resnet8:", "norm ''"),
         ("mlp", "mlp has no hidden widths.*mlp:64-32"),

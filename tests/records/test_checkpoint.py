@@ -122,7 +122,7 @@ def test_a_write_that_fails_leaves_what_was_there_and_no_litter(
 
     with monkeypatch.context() as patched:
         patched.setattr(*((os, "fsync") if fails == "fsync" else (Path, "open")), no_space)
-        with pytest.raises(FedfuseError, match=r"No space left on device.*make room and go on with --resume"):
+        with pytest.raises(FedfuseError, match=r"No space left on device.*free disk space and continue with --resume"):
             write_whole(file, b"after")
     assert file.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [file]

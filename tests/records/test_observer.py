@@ -68,7 +68,7 @@ def test_a_guarded_observer_cannot_end_a_run(experiment: Experiment, tmp_path: P
     notes, warnings = Notes(stop_after=1), list[str]()
     run = fedfuse.run(experiment, tmp_path, observers=[Guarded("notes", notes, warnings.append)])
     assert len(run.history) == 3
-    assert warnings == ["notes failed and is left out from here on: RuntimeError: enough"]
+    assert warnings == ["notes failed and is skipped from now on: RuntimeError: enough"]
     assert notes.seen == ["begin after 0", "round 1"]
 
 

@@ -58,6 +58,6 @@ def test_every_figure_is_drawn_and_the_same_numbers_give_the_same_picture(run: P
 
 
 def test_an_unknown_kind_of_picture_is_refused(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(FedfuseError, match="they are svg, png, pdf"):
+    with pytest.raises(FedfuseError, match=r"'gif'.* svg, png, pdf"):
         write_pictures([run], tmp_path / "x", kinds=["gif"])
     assert not (tmp_path / "x").exists()

@@ -47,7 +47,7 @@ def test_the_best_trial_is_that_of_validation(sweep: Path) -> None:
     assert said.startswith(
         "4 trials: 3 complete, 1 pruned. The best is trial 1 with local.lr = 0.1, local.optimizer = adam: "
     )
-    assert "80.00 % on validation data. Test data had no part in the choice." in said
+    assert "80.00 % on validation data. Test data was not used for the choice." in said
     assert [(card.title, card.value) for card in first.cards] == [
         ("validation accuracy", "80.00 %"),
         ("its test accuracy", "20.00 %"),

@@ -7,7 +7,6 @@ import pytest
 import fedfuse
 from fedfuse.config.overlay import algorithm_settings
 from fedfuse.runs.compare import compare, variants
-from fedfuse.runs.display import Silent
 from fedfuse.types import FedfuseError
 
 SMALL = {

@@ -288,7 +288,7 @@ def test_a_directory_of_another_sweep_is_refused(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--param", "local.lr=1..0"), "the low end comes first"),
+        (("--param", "local.lr=1..0"), "the low end must be less than the high end"),
         (("--param", "local.rl=0.1..1"), "did you mean lr?"),
         (("--param", "local.lr=0.1,fast"), "local.lr = 'fast'"),
         (("--param", "local.lr=-1.0..1"), "local.lr = -1.0"),

@@ -154,7 +154,7 @@ def test_a_tracker_that_fails_is_warned_about_once(
     run = fedfuse.run(experiment("tensorboard"), tmp_path / "run")
     assert len(run.history) == 3
     assert tracker.asked == 1
-    assert warnings(run.path) == [f"tensorboard failed and is left out from here on: {type(error).__name__}: {error}"]
+    assert warnings(run.path) == [f"tensorboard failed and is skipped from now on: {type(error).__name__}: {error}"]
     assert models_of(run.path) == models_of(plain)
 
 
@@ -166,7 +166,7 @@ def test_a_library_that_is_missing(name: str, tmp_path: Path, monkeypatch: pytes
     run = fedfuse.run(experiment(name), tmp_path / "run")
     assert len(run.history) == 3
     (warning,) = warnings(run.path)
-    assert warning.startswith(f"{name} failed and is left out from here on")
+    assert warning.startswith(f"{name} failed and is skipped from now on")
     assert f'pip install "fedfuse[{name}]"' in warning
 
 

@@ -1,7 +1,7 @@
-"""A node with data of its own: `--node-config 'partition-id=0 capability=1 data="/path/to/node-0.npz"'`.
+"""The app of a node with its own data: `--node-config 'partition-id=0 capability=1 data="/path/to/node-0.npz"'`.
 
-`capability` is any number. If every node gives one, the least capable trains the architecture that the experiment names
-first, the most capable the last; else architectures are dealt by the seed.
+`capability` is any number. If every node gives one, the least capable node trains the architecture that the experiment
+names first, the most capable the last; otherwise the seed assigns architectures.
 """
 
 from pathlib import Path
@@ -14,11 +14,11 @@ from torch import Tensor
 from fedfuse.flower import client_app
 from fedfuse.types import FedfuseError
 
-SHAPE, CLASSES = (3, 32, 32), 10  # as the server's data has them
+SHAPE, CLASSES = (3, 32, 32), 10  # as in the server's data
 
 
 def own(context: Context) -> tuple[Tensor, Tensor]:
-    """The node's images x (N, 3, 32, 32) uint8 and labels y (N,) int64, which are read here and stay here."""
+    """Return the node's images x (N, 3, 32, 32) uint8 and labels y (N,) int64. They do not leave the node."""
     if "data" not in context.node_config:
         raise FedfuseError("""its node has no data: start it with --node-config 'data="/path/to/file.npz"'""")
     path = Path(str(context.node_config["data"])).expanduser()
@@ -26,7 +26,7 @@ def own(context: Context) -> tuple[Tensor, Tensor]:
         with np.load(path, allow_pickle=False) as file:
             x, y = file["x"], file["y"]
     except (OSError, ValueError, KeyError, EOFError) as error:
-        # The server reads this: it is told the file's name and not where it lies.
+        # The server sees this message, so it names the file but not its folder.
         raise FedfuseError(f"its node cannot read x and y from {path.name}: {type(error).__name__}") from error
     if x.dtype != np.uint8 or x.shape != (len(y), *SHAPE) or not len(y):
         raise FedfuseError(f"{path.name} has images {x.dtype} {x.shape}, needed are uint8 ({y.size}, 3, 32, 32)")

@@ -1,4 +1,4 @@
-"""The server: test images and a pool without labels are its own, and the large model. It never sees the nodes' data."""
+"""The server's app. It has test images, a pool without labels and the large model, and never sees the nodes' data."""
 
 from pathlib import Path
 

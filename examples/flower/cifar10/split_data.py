@@ -1,8 +1,8 @@
-"""Cut CIFAR-10 into a file for each node, as experiment.toml spreads it: to try the app without data of your own.
+"""Split CIFAR-10 into a file for each node, by the partition of experiment.toml, to try the app without your own data.
 
-`python split_data.py FOLDER` writes FOLDER/node-0.npz, node-1.npz, ... The test images and the pool are in none of
-them, so the run is the one that `fedfuse run experiment.toml` simulates, if nodes declare no capability: a simulation
-deals the architectures by the seed.
+`python split_data.py FOLDER` writes FOLDER/node-0.npz, node-1.npz, ... They contain neither the test images nor the
+pool, so the run is the one that `fedfuse run experiment.toml` simulates, if nodes declare no capability: a simulation
+assigns the architectures by the seed.
 """
 
 import sys
@@ -20,14 +20,14 @@ APP = Path(__file__).resolve().parent
 def split(experiment: fedfuse.Experiment, folder: Path) -> list[Path]:
     """Write each client's share of the experiment's data into `folder`."""
     if APP in (folder.resolve(), *folder.resolve().parents):
-        raise FedfuseError(f"{folder} lies in the app, which goes to every node: choose a folder elsewhere")
+        raise FedfuseError(f"{folder} is inside the app, which goes to every node: choose another folder")
     federation = load_federation(experiment)
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for k in range(len(federation)):
-        mine = federation.train.subset(federation.client(k))
+        share = federation.train.subset(federation.client(k))
         files.append(folder / f"node-{k}.npz")
-        np.savez(files[-1], x=mine.x.numpy(), y=mine.y.numpy())
+        np.savez(files[-1], x=share.x.numpy(), y=share.y.numpy())
     return files
 
 

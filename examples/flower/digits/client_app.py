@@ -1,6 +1,7 @@
-"""A node: `--node-config 'partition-id=0 memory-dir="/var/lib/fedfuse"'` says whom it serves and where it remembers.
+"""The node's app. Start the node with `--node-config 'partition-id=0 memory-dir="/var/lib/fedfuse"'`.
 
-Here a node takes its share of scikit-learn's digits. One with data of its own gives it:
+`partition-id` is the client that the node serves, `memory-dir` the folder for what the client keeps between rounds.
+Here a node takes its share of scikit-learn's digits. To use the node's own data instead:
 
     def own(context):
         file = numpy.load(context.node_config["data"])  # x (N, C, H, W) uint8 or (N, ...) float32, y (N,)

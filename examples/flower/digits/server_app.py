@@ -1,4 +1,4 @@
-"""The server: it fuses what the nodes answer, and never sees their data."""
+"""The server's app: it fuses the nodes' answers, and never sees their data."""
 
 from pathlib import Path
 

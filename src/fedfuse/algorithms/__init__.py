@@ -1,4 +1,4 @@
-"""One file per paper. The names here are what a user types; the core knows none of them."""
+"""The algorithms, one file or folder per paper, by the names that users type. The core knows none of these names."""
 
 from collections.abc import Callable, Mapping
 

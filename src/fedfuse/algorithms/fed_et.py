@@ -1,16 +1,17 @@
 """Fed-ET. Cho, Manoel, Joshi, Sim, Dimitriadis: Heterogeneous Ensemble Knowledge Transfer for Training Large Models in
 Federated Learning. IJCAI 2022. arXiv:2204.12703.
 
-Small models of several architectures at the clients, one large model at the server (`models.server`); all end in the
-same head, an MLP with the classifier in it. In each round (Algorithm 1):
+Clients have small models of several architectures, the server has one large model (`models.server`); all end in the
+same head, an MLP that includes the classifier. In each round (Algorithm 1):
     clients, drawn in proportion to their examples, train the server's small model of their architecture;
     the large model's head := the mean of the clients' heads;
     it takes steps of SGD on unlabeled data, to minimise cross entropy with the consensus's class, plus lam times the
-    KL from those who disagree with it (Equation 11); clients weigh by the variance of their probabilities;
+    KL from the clients that disagree with it (Equation 11); clients are weighted by the variance of their
+    probabilities;
     each small model := the mean of its clients' models; the large model's head is copied into all small ones.
 
-`over` is what the clients do and how small models are averaged: by default FedAvg with equal weights (Equation 12).
-With `samples`, models that are drawn from FedBE's posterior teach too; `distiller` "swa" is FedBE's, "adam" FedDF's.
+`over` is the algorithm that trains the clients and averages small models: by default FedAvg with equal weights
+(Equation 12). With `samples`, models from FedBE's posterior teach too; `distiller` "swa" is FedBE's, "adam" FedDF's.
 """
 
 from dataclasses import replace
@@ -54,7 +55,7 @@ def fed_et(
     momentum: OfDistiller[float] = None,
     augment: OfDistiller[str] = None,
 ) -> Algorithm:
-    """A large model at the server, distilled from small clients of several architectures."""
+    """Distils small clients of several architectures into a large model at the server."""
     base = over or fedavg(weights="uniform")
     return replace(
         base,
@@ -77,5 +78,5 @@ def fed_et(
 
 def _ensemble(samples: int, posterior: Posterior | None) -> Ensemble:
     if samples == 0 and posterior is not None:
-        raise FedfuseError("samples = 0: no model is drawn from the posterior: raise samples, or leave posterior out")
+        raise FedfuseError("samples = 0 draws no model from the posterior: raise samples, or leave posterior out")
     return Union(Clients(), Samples(posterior or DiagonalGaussian(), samples)) if samples else Clients()

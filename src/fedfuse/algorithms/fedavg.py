@@ -1,8 +1,8 @@
 """FedAvg. McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks
 from Decentralized Data. AISTATS 2017. arXiv:1602.05629.
 
-In each round the server sends its model to a few clients; each trains it on its own data; the server's next
-model is the mean of theirs, weighted by their numbers of examples.
+In each round the server sends its model to a few clients, and each trains it on its own data. The server's next model
+is the mean of theirs, weighted by their numbers of examples.
 """
 
 from fedfuse.algorithm import Algorithm, paper

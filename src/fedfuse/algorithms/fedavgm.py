@@ -1,7 +1,7 @@
 """FedAvgM. Hsu, Qi, Brown: Measuring the Effects of Non-Identical Data Distribution for Federated Visual
 Classification. 2019. arXiv:1909.06335.
 
-The server takes the way from its model to the clients' mean as a gradient, and adds momentum to it:
+The server treats the difference between its model and the clients' mean as a gradient, and applies momentum:
 v := beta v + (x - mean), x := x - v. beta = 0 is FedAvg.
 """
 

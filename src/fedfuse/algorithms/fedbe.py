@@ -6,12 +6,12 @@ In each round (Algorithm 1):
     fit a distribution over global models to theirs, and sample M models from it (Equations 5 and 7; 11 and 12);
     teachers are the samples, the clients and their average; a pseudo-label of the unlabeled data is the mean of the
     teachers' probabilities (Equation 4), sharpened to p^2 / sum p^2;
-    from the average on, SGD with a cyclical rate learns the pseudo-labels, and the mean of the models at the ends of
-    its cycles (SWA) is the next server model.
+    starting from the average, SGD with a cyclical learning rate learns the pseudo-labels; the mean of the models at
+    the ends of the cycles (SWA) is the next server model.
 
-The preset `official-code` is the released code where it differs: directions instead of models have the Gaussian, the
-rate is constant, models are collected after step 500, weights decay, and the loss is also divided by the number of
-classes (`docs/algorithms/fedbe.md`). What is None below is the preset's.
+The preset `official-code` follows the released code where it differs: the Gaussian is over directions instead of
+models, the learning rate is constant, models are collected after step 500, there is weight decay, and the loss is also
+divided by the number of classes (`docs/algorithms/fedbe.md`). Settings that are None below come from the preset.
 """
 
 from dataclasses import replace
@@ -62,14 +62,14 @@ def fedbe(
     momentum: OfDistiller[float] = None,
     augment: OfDistiller[str] = None,
 ) -> Algorithm:
-    """The clients' average, then distilled from samples of a posterior over models, the clients and the average.
+    """Averages the clients, then distils posterior samples, clients and average into the average.
 
-    `posterior` and `distiller` are by default the preset's.
+    By default, `posterior` and `distiller` are those of the preset.
     """
     base = over or fedavg()
     posterior, distiller = posterior or POSTERIORS[preset], distiller or DISTILLERS[preset]
-    drawn = Samples(with_settings(posterior, scale=scale, alpha=alpha), samples)
-    ensemble: list[Ensemble] = [*([Clients()] if clients else []), *([Anchors()] if anchor else []), drawn]
+    draws = Samples(with_settings(posterior, scale=scale, alpha=alpha), samples)
+    ensemble: list[Ensemble] = [*([Clients()] if clients else []), *([Anchors()] if anchor else []), draws]
     return replace(
         base,
         name="fedbe",

@@ -3,14 +3,14 @@ arXiv:2006.07242.
 
 In each round (Algorithms 1 and 3; 3 has several architectures, each with its own server model):
     the clients train the server's model of their architecture, as in FedAvg;
-    for each architecture: the student := the mean of its clients' models, weighted by their examples, and then, step
-    by step on batches of unlabeled data, moves towards the ensemble of all clients of all architectures:
+    for each architecture: the student := the mean of its clients' models, weighted by their examples; then it learns,
+    step by step on batches of unlabeled data, from the ensemble of all clients of all architectures:
         minimise KL(softmax(mean of the client logits) || softmax(student logits));
     the student that is best on the server's validation data is the next server model.
 
-`over` is what it is laid over: FedAvg, or FedProx, FedAvgM. The preset `official-code` is the released code where it
-differs: teachers and student see the same augmented pool, and drop-worst also drops outliers
-(`docs/algorithms/feddf.md`).
+`over` is the algorithm that trains and averages the clients: FedAvg, FedProx or FedAvgM. The preset `official-code`
+follows the released code where it differs: teachers and student use the same augmented pool, and drop-worst also drops
+outliers (`docs/algorithms/feddf.md`).
 """
 
 from dataclasses import replace
@@ -52,7 +52,7 @@ def feddf(
     every: OfDistiller[int] = None,
     augment: OfDistiller[str] = None,
 ) -> Algorithm:
-    """The clients' average, then distilled from the mean of their logits on unlabeled data."""
+    """Averages the clients, then distils the mean of their logits on unlabeled data into the average."""
     base = over or fedavg()
     code = preset == "official-code"
     return replace(

@@ -1,8 +1,8 @@
 """FedProx. Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks.
 MLSys 2020. arXiv:1812.06127.
 
-FedAvg whose clients also minimise mu/2 ||w - w_t||^2, which holds them near the model they were sent: long
-local work on unlike data then drifts less. mu = 0 is FedAvg.
+FedAvg whose clients also minimise mu/2 ||w - w_t||^2. This keeps them near the model they were sent, so long local
+training on heterogeneous data drifts less. mu = 0 is FedAvg.
 """
 
 from fedfuse.algorithm import Algorithm, paper
@@ -19,7 +19,7 @@ def fedprox(
     weights: OfAggregate[Weights] = None,
     buffers: OfAggregate[BufferPolicy] = None,
 ) -> Algorithm:
-    """FedAvg with a proximal term that holds clients near the model they were sent."""
+    """FedAvg with a proximal term that keeps clients near the model they were sent."""
     return Algorithm(
         "fedprox",
         local=Training((CrossEntropy(), Proximal(mu))),

@@ -1,9 +1,9 @@
 """One-shot federated learning. Guha, Talwalkar, Smith: One-Shot Federated Learning. 2019. arXiv:1902.11175; and the
 baseline 1-Ensemble of Chen, Chao: FedBE. ICLR 2021. arXiv:2009.01974, section 5.1.
 
-A single round: the clients train for long (FedBE: 200 epochs), and their models predict together. The ensemble is
-measured on the whole test set (`ensemble` in the round's facts); the model is the student that is distilled from it,
-from the clients' average on, as in v-Distillation.
+A single round: the clients train for long (FedBE: 200 epochs), and their models predict as an ensemble, which is
+measured on the whole test set (`ensemble` in the round's facts). The resulting model is distilled from the ensemble,
+starting from the clients' average, as in v-Distillation.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def one_shot(
     momentum: OfDistiller[float] = None,
     augment: OfDistiller[str] = None,
 ) -> Algorithm:
-    """One round of long local training; the ensemble of the clients is measured, and distilled into one model."""
+    """Trains clients for one long round, measures their ensemble, and distils it into one model."""
     distilled = v_distillation(
         over=over, target=target, distiller=distiller, sharpen=sharpen, lr=lr, epochs=epochs, batch_size=batch_size,
         momentum=momentum, augment=augment, probe=WHOLE,
@@ -42,7 +42,7 @@ def one_shot(
 
 @dataclass(frozen=True)
 class OneRound:
-    """Refuses to be run for more than one round, before any client is asked; and what its base refuses."""
+    """Refuses more than one round before any client works, and whatever its base refuses."""
 
     base: Callable[[Context], None]
 

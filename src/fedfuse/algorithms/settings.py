@@ -1,8 +1,8 @@
 """Arguments that an algorithm passes on to one of its parts.
 
-A paper's function has the paper's hyperparameters as arguments, and its parts too: `feddf(steps=200)` sets the steps of
-its distiller, and `feddf(distiller=SGD(steps=200))` another distiller. An argument of type `OfDistiller[int]` is a
-setting of the part `distiller`, whichever that is; where that part has no such setting, it is an error.
+A paper's function has the paper's hyperparameters and parts as arguments: `feddf(steps=200)` sets the steps of its
+distiller, and `feddf(distiller=SGD(steps=200))` another distiller. An argument of type `OfDistiller[int]` is a setting
+of whichever part is the `distiller`; if that part has no such setting, it is an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SettingOf:
-    """Marks an argument as a setting of the part that is given by another argument."""
+    """Marks an argument as a setting of a part, which is another argument."""
 
     part: str
 
@@ -31,18 +31,18 @@ OfTarget = Annotated[T | None, SettingOf("target")]
 
 
 def with_settings(part: T, **settings: Any) -> T:
-    """The part with those settings replaced that are not None."""
+    """Return the part with all settings that are not None replaced."""
     if isinstance(part, str):
         raise FedfuseError(f"{part!r} names a part in a file: in Python give the part itself, as in AdamCosine()")
-    given = {name: value for name, value in settings.items() if value is not None}
-    for name, value in given.items():
+    changes = {name: value for name, value in settings.items() if value is not None}
+    for name, value in changes.items():
         if problem := missing_setting(type(part), name):
             raise FedfuseError(f"{name} = {value!r}: {problem}")
-    return replace(part, **given) if given else part  # type: ignore[type-var]  # a dataclass, or it has no settings
+    return replace(part, **changes) if changes else part  # type: ignore[type-var]  # a dataclass, or it has no settings
 
 
 def missing_setting(part: Callable[..., Any], name: str) -> str | None:
-    """Why the part cannot be given this setting; None if it can."""
+    """Return why the part does not take this setting, or None if it does."""
     known = [field.name for field in fields(part)] if is_dataclass(part) else []
     if name in known:
         return None

@@ -1,9 +1,9 @@
 """v-Distillation, the vanilla distillation that FedBE is compared with. Chen, Chao: FedBE. ICLR 2021. arXiv:2009.01974,
 section 5.1.
 
-FedBE with the client models as its only teachers and plain SGD with momentum instead of SWA: the mean of their
-probabilities, sharpened, is learnt for 20 epochs from their average on. The paper does not give the rate; ours is
-that of the released code.
+FedBE with the client models as its only teachers and plain SGD with momentum instead of SWA: starting from the clients'
+average, the student learns the sharpened mean of their probabilities for 20 epochs. The paper does not give the
+learning rate; the default is that of the released code.
 """
 
 from dataclasses import replace
@@ -28,7 +28,7 @@ def v_distillation(
     momentum: OfDistiller[float] = None,
     augment: OfDistiller[str] = None,
 ) -> Algorithm:
-    """The clients' average, then distilled from the mean of their probabilities with SGD."""
+    """Averages the clients, then distils the mean of their probabilities into the average with SGD."""
     base = over or fedavg()
     return replace(
         base,

@@ -1,1 +1,1 @@
-"""The commands, a module for each group. `cli.py` puts them together."""
+"""The commands, one module per group. `cli.py` assembles them."""

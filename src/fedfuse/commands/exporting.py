@@ -1,4 +1,4 @@
-"""`export`: the model, the numbers and the pictures of runs, for other programs and for papers."""
+"""`export`: the model, the numbers and the figures of runs, for other programs and for papers."""
 
 from __future__ import annotations
 
@@ -20,45 +20,52 @@ app = typer.Typer()
 def export(
     run: Annotated[
         Path,
-        typer.Argument(metavar="RUN", help="The directory of a run; for numbers and pictures also of many of them."),
+        typer.Argument(
+            metavar="RUN", help="A run directory; for --csv and --figures also a directory of several runs."
+        ),
     ],
     hub_folder: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write the model, its configuration and a model card here.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the model, its configuration and a model card to this folder."),
     ] = None,
-    csv: Annotated[bool, typer.Option("--csv", help="Write the numbers of the report, a file per figure.")] = False,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Write the numbers of the report as CSV, one file per figure.")
+    ] = False,
     figures: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Draw the figures of the report here: .svg and .png")
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the figures of the report to this folder, as .svg and .png."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="ARCH", help="Which model, where the run has several that it reports.")
+        str | None, typer.Option(metavar="ARCH", help="Architecture to export, if the run reports several.")
     ] = None,
     license_: Annotated[
-        str | None, typer.Option("--license", metavar="ID", help="The license that the model card states, if any.")
+        str | None,
+        typer.Option("--license", metavar="ID", help="License to state in the model card, as in `apache-2.0`."),
     ] = None,
     out_dir: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where --csv writes; by default csv in RUN.")
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for --csv; by default `csv` in RUN.")
     ] = None,
     target: Target = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a hub folder that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the files of an existing hub folder.")] = False,
 ) -> None:
-    """Make something of a run that others can read: its model, its numbers, its pictures."""
+    """Export a run's model, numbers or figures for other programs."""
     if hub_folder is None and not csv and figures is None:
         raise FedfuseError("nothing to export: give --hub-folder DIR, --csv or --figures DIR")
     if hub_folder is not None:
-        written = export_hub_folder(run, hub_folder, model=model, license=license_, force=force)
-        _say(f"model    {hub_folder}  {written.arch}")
+        header = export_hub_folder(run, hub_folder, model=model, license=license_, force=force)
+        _print(f"model    {hub_folder}  {header.arch}")
     if csv:
         folder = out_dir or run / "csv"
-        _say(f"numbers  {folder}  {len(write_numbers([run], folder, target=target))} files")
+        _print(f"numbers  {folder}  {len(write_numbers([run], folder, target=target))} files")
     if figures is not None:
-        drawn = write_pictures(
+        files = write_pictures(
             [run],
             figures,
             target=target,
-            progress=lambda all_: track(all_, "drawing", console=out, transient=True, disable=not out.is_terminal),
+            progress=lambda items: track(items, "drawing", console=out, transient=True, disable=not out.is_terminal),
         )
-        _say(f"figures  {figures}  {len(drawn)} files")
+        _print(f"figures  {figures}  {len(files)} files")
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     out.print(text, highlight=False, soft_wrap=True)

@@ -24,43 +24,52 @@ from fedfuse.runs.run import Run, default_path
 from fedfuse.terminal import tables
 from fedfuse.types import FedfuseError
 
-app = typer.Typer(no_args_is_help=True, help="Run an experiment on Flower: real nodes, TLS, node authentication.")
+app = typer.Typer(
+    no_args_is_help=True, help="Run an experiment on Flower, with real nodes, TLS and node authentication."
+)
 
 
 @app.callback()
 def flower() -> None:
-    """One command for now, and named as one."""
+    """Keep `up` a subcommand: without a callback, typer would turn a single command into the group itself."""
 
 
 @app.command(epilog="Example: `fedfuse flower up digits --nodes 3 -a scaffold -r 3`")
 def up(
     experiment: ExperimentName,
-    nodes: Annotated[int, typer.Option(min=1, help="SuperNodes, a client each: sets partition.clients.")] = 3,
+    nodes: Annotated[
+        int, typer.Option(min=1, help="Number of SuperNodes, one client each. Sets `partition.clients`.")
+    ] = 3,
     algorithm: Annotated[
-        str | None, typer.Option("--algorithm", "-a", help="Algorithm, with settings if you like: `fedprox(mu=0.1)`.")
+        str | None,
+        typer.Option("--algorithm", "-a", help="Algorithm, as in `fedprox(mu=0.1)`; by default the experiment's."),
     ] = None,
     rounds: Rounds = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")] = None,
-    out_dir: Annotated[Path | None, typer.Option("--out", help="Run directory; by default under ./runs.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on after the last finished round.")] = False,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds that nodes have for a round.")] = 600.0,
-    wait: Annotated[float, typer.Option(min=1, help="Seconds that the server waits for its nodes.")] = 300.0,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random draws; by default the experiment's.")] = None,
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Run directory; by default one under ./runs.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue after the last finished round.")] = False,
+    timeout: Annotated[
+        float, typer.Option(min=1, help="Timeout for the nodes' replies in a round, in seconds.")
+    ] = 600.0,
+    wait: Annotated[
+        float, typer.Option(min=1, help="Timeout for all nodes to connect at the start, in seconds.")
+    ] = 300.0,
     report: WithReport = True,
     set_: Set = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Bring up a SuperLink and SuperNodes on loopback, run the experiment on them, and take them down."""
+    """Start a SuperLink and SuperNodes on this machine, run the experiment on them, and stop them."""
     try:
         from fedfuse.flower.loopback.up import up as bring_up
         from fedfuse.flower.server import Deployment
     except ImportError as error:
-        raise FedfuseError(f"this needs Flower ({error}): pip install 'fedfuse[flower]'") from error
+        raise FedfuseError(f"`fedfuse flower up` needs Flower ({error}): pip install 'fedfuse[flower]'") from error
     look_in(data_dir)
     settings = dotted_settings(set_, algorithm, run__rounds=rounds, run__seed=seed, partition__clients=nodes)
-    loaded = load(experiment, settings)
-    path = (out_dir or default_path(loaded, resume)).resolve()
+    definition = load(experiment, settings)
+    path = (out_dir or default_path(definition, resume)).resolve()
     with shown() as display:
-        history = bring_up(loaded, path, Deployment(str(path), resume, timeout, wait, start=nodes), display)
+        history = bring_up(definition, path, Deployment(str(path), resume, timeout, wait, start=nodes), display)
     out.print(tables.of_run(Run(path, history, {})))
     if report:
         report_at_end(path)

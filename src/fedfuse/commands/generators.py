@@ -17,24 +17,28 @@ from fedfuse.data.generators.training import Trainer, image_shape
 from fedfuse.data.sources import load as load_source
 from fedfuse.types import FedfuseError
 
-app = typer.Typer(no_args_is_help=True, help="Train a generator of unlabeled images for a pool, and look at it.")
+app = typer.Typer(
+    no_args_is_help=True, help="Train a generator of unlabeled images for the server's pool, and draw samples from it."
+)
 
 
 @app.command(epilog="Example: `fedfuse generator train digits --out gen.safetensors --picture samples.png`")
 def train(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A data source of images; see `fedfuse list`.")],
-    out_file: Annotated[Path, typer.Option("--out", help="The generator's file: .safetensors")],
-    steps: Annotated[int, typer.Option(min=1, help="Steps of each of the two stages.")] = Trainer.steps,
-    latent: Annotated[int, typer.Option(min=1, help="Size of the latents.")] = Trainer.latent,
-    width: Annotated[int, typer.Option(min=1, help="Channels: more for richer images.")] = Trainer.width,
-    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = Trainer.seed,
-    picture: Annotated[Path | None, typer.Option(help="Also draw a sheet of samples: .png")] = None,
+    out_file: Annotated[Path, typer.Option("--out", help="File for the generator: .safetensors.")],
+    steps: Annotated[int, typer.Option(min=1, help="Training steps in each of the two stages.")] = Trainer.steps,
+    latent: Annotated[int, typer.Option(min=1, help="Size of the latent vectors.")] = Trainer.latent,
+    width: Annotated[
+        int, typer.Option(min=1, help="Base number of channels; use more for richer images.")
+    ] = Trainer.width,
+    seed: Annotated[int, typer.Option(help="Seed of all random draws.")] = Trainer.seed,
+    picture: Annotated[Path | None, typer.Option(help="Also draw samples to this file: .png.")] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the data source.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Setting of the data source. Repeatable.")
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Train a generator on public images; `data.pool.kind = "generator"` then draws a pool from its file."""
+    """Train a generator on public images. An experiment with `data.pool.kind = "generator"` draws its pool from it."""
     look_in(data_dir)
     trainer = Trainer(latent=latent, width=width, steps=steps, seed=seed)
     if out_file.is_dir():
@@ -55,11 +59,13 @@ def train(
 @app.command(epilog="Example: `fedfuse generator sample gen.safetensors --out samples.png`")
 def sample(
     generator: Annotated[str, typer.Argument(metavar="FILE", help="A generator's file, or package.module:factory.")],
-    out_file: Annotated[Path, typer.Option("--out", help="The sheet: .png")],
+    out_file: Annotated[Path, typer.Option("--out", help="Picture to write: .png.")],
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
-    latent: Annotated[int | None, typer.Option(min=1, help="Size of the latents, where it is not known.")] = None,
+    latent: Annotated[
+        int | None, typer.Option(min=1, help="Size of the latent vectors, if the factory's module does not state it.")
+    ] = None,
 ) -> None:
-    """Draw a sheet of a generator's samples."""
+    """Draw samples from a generator into one picture."""
     images = generated(frozen(generator, latent), SAMPLES, rng.generator(seed, "sheet"), images=True)
     draw_sheet(images, out_file)
     out.print(f"picture    {out_file}  {SAMPLES} samples", highlight=False)

@@ -1,4 +1,4 @@
-"""What several commands share: their options, the consoles, and the display of a run."""
+"""Options, consoles and the display of a run, as shared by several commands."""
 
 from __future__ import annotations
 
@@ -18,40 +18,51 @@ from fedfuse.runs.display import Display
 from fedfuse.terminal.progress import Lines, Live
 from fedfuse.types import FedfuseError
 
-# A pipe has no width of its own; rich would take 80 columns and cut tables short.
+# A pipe has no width: rich would assume 80 columns and truncate tables.
 out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 110)
 err = Console(stderr=True)
 
-STOPPED = "stopped; every finished round is kept: `run` goes on with --resume, other commands when given again"
+STOPPED = (
+    "stopped; every finished round is on disk: "
+    "continue `run` and `flower up` with --resume, and other commands by repeating them"
+)
 
 ExperimentName = Annotated[
-    str, typer.Argument(metavar="EXPERIMENT", help="A built-in name (see `fedfuse list`) or a TOML file.")
+    str,
+    typer.Argument(metavar="EXPERIMENT", help="Name of a built-in experiment (see `fedfuse list`), or a TOML file."),
 ]
 DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="Folder with data in the hub's layout; beats FEDFUSE_DATA.")
+    Path | None,
+    typer.Option("--data-dir", help="Folder with data in the Hugging Face Hub's layout. Overrides FEDFUSE_DATA."),
 ]
 Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the experiment: local.lr=0.05")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set any key of the experiment: `local.lr=0.05`. Repeatable."),
 ]
-Rounds = Annotated[int | None, typer.Option("--rounds", "-r", help="Number of rounds.")]
-Target = Annotated[float | None, typer.Option(help="Accuracy to count rounds and parameters to, as 0.85.")]
-WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write report.html at the end.")]
-WorkerCount = Annotated[int | None, typer.Option("--workers", help="Worker processes; 0 is one per core.")]
+Rounds = Annotated[int | None, typer.Option("--rounds", "-r", help="Number of rounds; by default the experiment's.")]
+Target = Annotated[
+    float | None, typer.Option(help="Target accuracy, as in 0.85: count the rounds and parameters to reach it.")
+]
+WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write `report.html` at the end.")]
+WorkerCount = Annotated[
+    int | None,
+    typer.Option("--workers", help="Number of worker processes, 0 is one per core; by default the experiment's."),
+]
 
 
 def dotted_settings(pairs: list[str] | None, algorithm: str | None = None, **options: Any) -> dict[str, Any]:
-    """Dotted keys: the algorithm first, for `--set` may set its settings; options with a name of their own last."""
+    """Return options as dotted keys. `--set` overrides the algorithm's settings, and named options override `--set`."""
     settings: dict[str, Any] = {}
     for pair in pairs or []:
         key, equals, text = pair.partition("=")
         if not equals:
             raise FedfuseError(f"--set {pair}: write KEY=VALUE, as in --set local.lr=0.05")
         settings[key.strip()] = parse_value(text.strip())
-    chosen = {} if algorithm is None else algorithm_settings(algorithm)
-    named = {key.replace("__", "."): value for key, value in options.items() if value is not None}
+    of_algorithm = {} if algorithm is None else algorithm_settings(algorithm)
+    of_options = {key.replace("__", "."): value for key, value in options.items() if value is not None}
     if algorithm is not None:
-        named["algorithm.name"] = chosen["algorithm.name"]
-    return {**chosen, **settings, **named}
+        of_options["algorithm.name"] = of_algorithm["algorithm.name"]
+    return {**of_algorithm, **settings, **of_options}
 
 
 def look_in(data_dir: Path | None) -> None:
@@ -66,6 +77,6 @@ def shown() -> Iterator[Display]:
     with Live(out) if out.is_terminal else nullcontext(Lines(out)) as display:
         try:
             yield display
-        except KeyboardInterrupt:  # typer would only say that it was aborted
+        except KeyboardInterrupt:  # typer would only print that the command was aborted
             err.print(STOPPED, highlight=False)
             raise typer.Exit(130) from None

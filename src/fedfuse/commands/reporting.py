@@ -1,4 +1,4 @@
-"""`report` and `watch`: the page about runs."""
+"""`report` and `watch`: the HTML report of runs."""
 
 from __future__ import annotations
 
@@ -15,20 +15,18 @@ from fedfuse.types import FedfuseError
 
 app = typer.Typer()
 
-Runs = Annotated[
-    list[Path], typer.Argument(metavar="RUN...", help="Directories of runs, of a comparison, or of a sweep.")
-]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Directories of runs, comparisons or sweeps.")]
 
 
 @app.command(epilog="Example: `fedfuse report runs/compare-digits --target 0.85 --out report.html`")
 def report(
     runs: Runs,
     out_file: Annotated[
-        Path | None, typer.Option("--out", help="The page; by default report.html in the first directory.")
+        Path | None, typer.Option("--out", help="File to write; by default `report.html` in the first directory.")
     ] = None,
     target: Target = None,
 ) -> None:
-    """Write one page about runs: it opens offline, by a double click. Made from the records on disk only."""
+    """Write an HTML report of runs, from their records on disk. It needs no network and no server."""
     if out_file is not None and out_file.is_dir():
         raise FedfuseError(f"--out {out_file} is a folder: name a file, as in {out_file / 'report.html'}")
     say_where(write_report(*runs, out=out_file, target=target))
@@ -37,14 +35,14 @@ def report(
 @app.command(epilog="Example: `fedfuse watch runs/digits-feddf-seed0`")
 def watch(
     runs: Runs,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on loopback; 0 is any that is free.")] = 0,
-    browse: Annotated[bool, typer.Option("--open/--no-open", help="Open it in a browser.")] = True,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on loopback; 0 is any free port.")] = 0,
+    browse: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
     target: Target = None,
 ) -> None:
-    """Serve the same page while runs go on; it follows them by itself. Nobody but this machine can reach it."""
+    """Serve the HTML report of runs in progress; the page updates itself. Only this machine can reach it."""
     serving = server(runs, port, target=target)
     address = f"http://{serving.server_address[0]!s}:{serving.server_address[1]}/"
-    out.print(f"watching  {address}  (Ctrl-C ends it)", highlight=False, soft_wrap=True)
+    out.print(f"watching  {address}  (stop with Ctrl-C)", highlight=False, soft_wrap=True)
     if browse:
         webbrowser.open(address)
     try:
@@ -60,7 +58,7 @@ def say_where(page: Path) -> None:
 
 
 def report_at_end(folder: Path, target: float | None = None) -> None:
-    """The page at the end of a command. That it could not be written takes nothing from the runs."""
+    """Write the report at the end of a command. A failure is only a warning: the runs are complete."""
     try:
         say_where(write_report(folder, target=target))
     except (FedfuseError, OSError) as error:

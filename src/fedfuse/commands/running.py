@@ -35,12 +35,12 @@ from fedfuse.types import FedfuseError
 app = typer.Typer()
 
 Track = Annotated[
-    list[str] | None, typer.Option("--track", help=f"Also tell a tracker: {', '.join(TRACKERS)}. Give several.")
+    list[str] | None, typer.Option("--track", help=f"Also log to a tracker: {', '.join(TRACKERS)}. Repeatable.")
 ]
 
 
 class Where(StrEnum):
-    """Where clients do their work. The bits are the same."""
+    """Where clients run. The results are bit-identical."""
 
     LOCAL = "local"
     FLOWER_SIMULATION = "flower-simulation"
@@ -50,40 +50,43 @@ class Where(StrEnum):
 def run(
     experiment: ExperimentName,
     algorithm: Annotated[
-        str | None, typer.Option("--algorithm", "-a", help="Algorithm, with settings if you like: `fedprox(mu=0.1)`.")
+        str | None,
+        typer.Option("--algorithm", "-a", help="Algorithm, as in `fedprox(mu=0.1)`; by default the experiment's."),
     ] = None,
     rounds: Rounds = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of everything that is drawn.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random draws; by default the experiment's.")] = None,
     workers: WorkerCount = None,
     engine: Annotated[
-        Where, typer.Option(help="Clients in processes of this machine, or on Ray by Flower's simulation.")
+        Where, typer.Option(help="Run clients in processes on this machine, or on Ray by Flower's simulation.")
     ] = Where.LOCAL,
-    out_dir: Annotated[Path | None, typer.Option("--out", help="Run directory; by default under ./runs.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on after the last finished round.")] = False,
+    out_dir: Annotated[Path | None, typer.Option("--out", help="Run directory; by default one under ./runs.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue after the last finished round.")] = False,
     track: Track = None,
     report: WithReport = True,
     set_: Set = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Run one experiment; its directory holds the records, the models and a checkpoint of every round."""
+    """Run one experiment. Its directory holds the records, the models and the last checkpoints."""
     look_in(data_dir)
     settings = dotted_settings(
         set_, algorithm, run__rounds=rounds, run__seed=seed, run__workers=workers, run__track=track
     )
     with shown() as display:
-        finished = _finished(load(experiment, settings), engine, out_dir, resume, display)
-    out.print(tables.of_run(finished))
+        result = _run_on_engine(load(experiment, settings), engine, out_dir, resume, display)
+    out.print(tables.of_run(result))
     if report:
-        report_at_end(finished.path)
+        report_at_end(result.path)
 
 
-def _finished(experiment: Experiment, engine: Where, path: Path | None, resume: bool, display: Display) -> Run:
+def _run_on_engine(experiment: Experiment, engine: Where, path: Path | None, resume: bool, display: Display) -> Run:
     if engine is Where.LOCAL:
         return run_experiment(experiment, path, resume=resume, display=display)
     try:
         from fedfuse.flower.simulation import simulate
     except ImportError as error:
-        raise FedfuseError(f"this needs Flower ({error}): pip install 'fedfuse[flower-simulation]'") from error
+        raise FedfuseError(
+            f"--engine {engine.value} needs Flower ({error}): pip install 'fedfuse[flower-simulation]'"
+        ) from error
     return simulate(experiment, path, resume=resume, display=display)
 
 
@@ -93,20 +96,25 @@ def compare(
     algorithm: Annotated[
         list[str],
         typer.Option(
-            "--algorithm", "-a", help="An algorithm; give several. Settings go in brackets: `fedprox(mu=0.1)`."
+            "--algorithm", "-a", help="Algorithm, optionally with settings, as in `fedprox(mu=0.1)`. Repeatable."
         ),
     ],
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from the experiment's own on.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Number of consecutive seeds, starting at the experiment's own.")
+    ] = 1,
     target: Target = None,
     rounds: Rounds = None,
     workers: WorkerCount = None,
-    out_dir: Annotated[Path | None, typer.Option("--out", help="Directory; what is finished there is kept.")] = None,
+    out_dir: Annotated[
+        Path | None,
+        typer.Option("--out", help="Directory for all runs, by default under ./runs; finished runs in it are kept."),
+    ] = None,
     track: Track = None,
     report: WithReport = True,
     set_: Set = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Run several algorithms on the same partition, cohorts and initial weights; goes on where it stopped."""
+    """Run several algorithms on the same partition, cohorts and initial weights. Repeat the command to continue."""
     look_in(data_dir)
     base = load(experiment, dotted_settings(set_, run__rounds=rounds, run__workers=workers, run__track=track))
     folder = out_dir or default_folder(base)

@@ -1,4 +1,4 @@
-"""An experiment as a value: its sections, checked. How it is run is none of its business (`runs/`)."""
+"""An experiment as a value: its validated sections. See `runs/` for running it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SECTIONS = ("data", "partition", "models", "local", "algorithm", "run")
 
 
 class Experiment(BaseModel):
-    """One federated experiment. Unknown keys are refused; the file of a run directory is one.
+    """One federated experiment. Unknown keys are errors. A run directory's `experiment.toml` is an experiment too.
 
-    In Python, `data` may be arrays, `models` a function that makes a net, and `algorithm` an Algorithm.
+    In Python, `data` may be arrays, `models` a function that returns a net, and `algorithm` an Algorithm.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field("experiment", description="what results are filed under")
+    name: str = Field("experiment", description="name in directories, tables and reports")
     data: DataSection
     partition: PartitionSection = PartitionSection()
     models: ModelsSection
@@ -46,41 +46,41 @@ class Experiment(BaseModel):
             super().__init__(**sections)
         except ValidationError as error:
             raise ConfigError.of(error, _known_keys) from error
-        named = {"data": self.data, "partition": self.partition, "algorithm": self.algorithm}
-        if problems := [p for place, section in named.items() for p in section.complete(place)]:
+        named_sections = {"data": self.data, "partition": self.partition, "algorithm": self.algorithm}
+        if problems := [p for place, section in named_sections.items() for p in section.complete(place)]:
             raise ConfigError(problems)
 
     def resolved(self) -> dict[str, Any]:
-        """All sections with their defaults filled in, as TOML can state them."""
+        """Return all sections with their defaults filled in, as TOML values."""
         return {"name": self.name, **{name: _plain(getattr(self, name)) for name in SECTIONS}}
 
     def toml(self) -> str:
         return tomli_w.dumps(self.resolved())
 
     def with_settings(self, settings: Mapping[str, Any]) -> Experiment:
-        """A copy with dotted keys set: {"local.lr": 0.05}."""
+        """Return a copy with dotted keys set: {"local.lr": 0.05}."""
         return Experiment(**overlaid(self.resolved(), settings))
 
     @property
     def local_objects(self) -> list[str]:
-        """The names of Python objects in it that only this process has."""
+        """The names of its Python objects that exist only in this process."""
         names = [*self.models.weights, self.models.server, *flatten(_plain(self.algorithm)).values()]
         return [name for name in names if isinstance(name, str) and name.startswith(signature.LOCAL)]
 
 
 def _plain(value: Any) -> Any:
-    """A section as TOML can state it: what is None is left out."""
+    """Return a section as TOML values. A None is left out, or "none" where the default is something else."""
     if isinstance(value, BaseModel):
         fields = {name: getattr(value, name) for name in type(value).model_fields}
-        extra = value.settings if isinstance(value, NamedSection) else {}
-        return {k: _plain(v) for k, v in (fields | extra).items() if v is not None}
+        settings = value.stated_settings() if isinstance(value, NamedSection) else {}
+        return {k: _plain(v) for k, v in (fields | settings).items() if v is not None}
     if isinstance(value, tuple | list):
         return [_plain(v) for v in value]
     return value
 
 
 def _known_keys(place: Sequence[str]) -> list[str]:
-    """The keys that may stand at this place of an experiment."""
+    """Return the keys that are allowed at this place of an experiment."""
     model: type[BaseModel] = Experiment
     for part in place:
         if part not in model.model_fields:
@@ -91,14 +91,14 @@ def _known_keys(place: Sequence[str]) -> list[str]:
 
 
 def builtin() -> dict[str, Traversable]:
-    """The experiments that come with the package, by name."""
+    """Return the built-in experiments by name."""
     folder = resources.files("fedfuse") / "experiments"
     files = [f for f in folder.iterdir() if f.name.endswith(".toml")]
     return {f.name.removesuffix(".toml"): f for f in sorted(files, key=lambda f: f.name)}
 
 
 def load(experiment: str | Path, settings: Mapping[str, Any] | None = None) -> Experiment:
-    """The experiment of a TOML file or a built-in name, with `settings` (dotted keys) on top."""
+    """Load an experiment from a TOML file or by its built-in name, and apply `settings` (dotted keys)."""
     text, file = _read(str(experiment))
     try:
         sections = tomllib.loads(text)

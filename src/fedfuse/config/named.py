@@ -1,4 +1,4 @@
-"""Sections that name a function, and what is said when a section is wrong."""
+"""Sections that name a function, and the errors for invalid sections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedfuse.types import FedfuseError
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: where, the value, and what would be right."""
+    """An invalid setting: its key, its value, and what is wrong with it."""
 
     key: str
     value: Any
@@ -26,7 +26,7 @@ class Problem:
 
 
 class ConfigError(FedfuseError):
-    """An experiment that cannot be run as it is written."""
+    """An experiment with invalid settings."""
 
     def __init__(self, problems: Sequence[Problem], file: str | None = None) -> None:
         self.problems, self.file = problems, file
@@ -34,7 +34,7 @@ class ConfigError(FedfuseError):
 
     @staticmethod
     def of(error: ValidationError, known: Callable[[Sequence[str]], Iterable[str]], prefix: str = "") -> ConfigError:
-        """From pydantic's errors; `known` gives the keys that may stand at a place."""
+        """Convert pydantic's errors. `known` returns the keys that are allowed at a place."""
         return ConfigError([_problem(dict(e), known, prefix) for e in error.errors(include_url=False)])
 
 
@@ -56,7 +56,7 @@ class Section(BaseModel):
 
 
 class NamedSection(BaseModel):
-    """A section that names a function; the keys that are not the section's own are that function's settings."""
+    """A section that names a function. All keys but the section's own fields are that function's settings."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
     key: ClassVar[str]
@@ -70,7 +70,7 @@ class NamedSection(BaseModel):
 
     @classmethod
     def from_value(cls, value: Any) -> Any:
-        """What a section is made from, where a Python value was given for it."""
+        """Convert a Python value given for the section to the section's keys. By default, return it unchanged."""
         return value
 
     def function(self) -> signature.Function:
@@ -78,13 +78,22 @@ class NamedSection(BaseModel):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The function's own arguments."""
+        """The function's arguments."""
         return dict(self.__pydantic_extra__ or {})
+
+    def stated_settings(self) -> dict[str, Any]:
+        """Return the settings as a file states them: "none" for a None that is not the default."""
+        function = self.function()
+        defaults = {p.name: signature.default_of(function, p) for p in signature.settings_of(function)}
+        return {
+            key: signature.NONE if value is None and defaults.get(key) is not None else value
+            for key, value in self.settings.items()
+        }
 
     def complete(self, place: str) -> list[Problem]:
         """Check the settings against the function's signature and fill in its defaults, here and in inner sections.
 
-        A resolved experiment so states all that it runs with. Returns what is wrong, by its full key.
+        A resolved experiment thus states every setting. Return the problems, by full key.
         """
         assert self.__pydantic_extra__ is not None
         try:
@@ -93,14 +102,14 @@ class NamedSection(BaseModel):
             return [Problem(f"{place}.{self.key}", getattr(self, self.key), str(error))]
         keys = [p.name for p in signature.settings_of(function)]
         try:
-            checked = self.settings_schema().model_validate(self.settings)
+            arguments = self.settings_schema().model_validate(self.settings)
         except ValidationError as error:
             return list(ConfigError.of(error, lambda _: [*type(self).model_fields, *keys], place).problems)
-        # Copies: sections that are defaults are shared, and are completed in place below.
-        self.__pydantic_extra__.update({key: deepcopy(getattr(checked, key)) for key in keys})
+        # Copy, since default sections are shared and are completed in place below.
+        self.__pydantic_extra__.update({key: deepcopy(getattr(arguments, key)) for key in keys})
         problems = self.pass_on(place)
-        own = {field: getattr(self, field) for field in type(self).model_fields}
-        for key, value in {**own, **self.settings}.items():
+        fields = {field: getattr(self, field) for field in type(self).model_fields}
+        for key, value in {**fields, **self.settings}.items():
             for number, inner in enumerate(value if isinstance(value, tuple) else (value,)):
                 if isinstance(inner, NamedSection):
                     where = f"{place}.{key}" + (f".{number}" if isinstance(value, tuple) else "")
@@ -108,9 +117,9 @@ class NamedSection(BaseModel):
         return problems
 
     def settings_schema(self) -> type[BaseModel]:
-        """A model of the function's settings, as a file states them."""
+        """Return a pydantic model of the function's settings as they appear in a file."""
         return signature.schema(self.function())
 
     def pass_on(self, place: str) -> list[Problem]:
-        """Pass settings on to inner sections, where they belong there. Returns what is wrong."""
+        """Move settings that belong to inner sections into them. Return the problems."""
         return []

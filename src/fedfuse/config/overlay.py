@@ -1,4 +1,4 @@
-"""Settings on top of an experiment, by dotted keys: `{"local.lr": 0.05}`."""
+"""Change settings of an experiment by dotted keys: `{"local.lr": 0.05}`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fedfuse.config.parts import AlgorithmSection
 from fedfuse.config.sections import DataSection, PartitionSection
 from fedfuse.types import FedfuseError
 
-# Sections that a comparison may set for one of its algorithms; of `run` only the rounds, since one-shot has one. All
-# else is the same for every one of them.
+# Sections that a comparison may set per algorithm; of `run` only `rounds`, since one-shot has one round. All other
+# settings are the same for all algorithms.
 PER_ALGORITHM = ("models", "local", "run")
 
 NAMED: Mapping[str, type[NamedSection]] = {
@@ -24,7 +24,7 @@ NAMED: Mapping[str, type[NamedSection]] = {
 
 
 def overlaid(sections: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Sections with dotted keys set. A new algorithm, part, source, partition or pool drops the old one's settings."""
+    """Return sections with dotted keys set. A new algorithm, part, source, partition or pool drops the old settings."""
     result = {k: dict(v) if isinstance(v, Mapping) else v for k, v in sections.items() if k != "provenance"}
     for dotted, value in settings.items():
         *path, last = dotted.split(".")
@@ -41,7 +41,7 @@ def overlaid(sections: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[s
 
 
 def _name_key(path: Sequence[str]) -> str | None:
-    """The key by which the section at this path names its function: what else is in it are that function's settings."""
+    """Return the key with which the section at this path names its function; its other keys are settings of that."""
     if list(path) == ["data", "pool"]:
         return "kind"
     if len(path) > 1:
@@ -58,23 +58,23 @@ def _set(table: dict[str, Any], path: Sequence[str], key: str, value: Any) -> No
 
 
 def algorithm_settings(text: str) -> dict[str, Any]:
-    """Dotted keys for an algorithm as it is written: `fedbe`, or `fedbe(samples=5, posterior="dirichlet")`.
+    """Parse an algorithm into dotted keys: `fedbe`, or `fedbe(samples=5, posterior="dirichlet")`.
 
-    A dotted setting is the experiment's, for this algorithm alone: `fed-et(models.clients={"cnn"=1, "resnet8"=1})`.
+    A dotted setting changes the experiment for this algorithm only: `fed-et(models.clients={"cnn"=1, "resnet8"=1})`.
     """
     match = re.fullmatch(r"([^()]+?)\s*(?:\((.*)\))?", text.strip(), re.DOTALL)
     try:
         if match is None:
-            raise ValueError("parentheses that do not match")
-        settings = tomllib.loads(f"given = {{ {match[2] or ''} }}")["given"]
+            raise ValueError("unbalanced parentheses")
+        settings = tomllib.loads(f"table = {{ {match[2] or ''} }}")["table"]
     except ValueError as error:
         raise FedfuseError(
             f'algorithm {text!r}: {error}. Write a name, or a name with settings: fedbe(samples=5, target="logits")'
         ) from error
     own = {f"algorithm.{key}": value for key, value in settings.items() if key not in PER_ALGORITHM}
-    beside = {f"{key}.{name}": v for key in PER_ALGORITHM if key in settings for name, v in dict(settings[key]).items()}
-    if refused := [key for key in beside if key.startswith("run.") and key != "run.rounds"]:
+    other = {f"{key}.{name}": v for key in PER_ALGORITHM if key in settings for name, v in dict(settings[key]).items()}
+    if shared := [key for key in other if key.startswith("run.") and key != "run.rounds"]:
         raise FedfuseError(
-            f"algorithm {text!r}: {refused[0]} is the same for all algorithms; of run only rounds is not"
+            f"algorithm {text!r}: {shared[0]} is the same for all algorithms; only run.rounds may differ"
         )
-    return {"algorithm.name": match[1], **own, **beside}
+    return {"algorithm.name": match[1], **own, **other}

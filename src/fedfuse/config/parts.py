@@ -1,7 +1,7 @@
 """Algorithms and their parts by name: `distiller = {name = "adam", steps = 500}`, or just `distiller = "adam"`.
 
-The core knows no names. A part is a class whose fields are its settings, or a function; a name is one of `PARTS`, or
-`package.module:Class` of the user's own.
+Names are resolved here and not in the core. A part is a class whose fields are its settings, or a function. A name is
+a key of `PARTS`, or `package.module:Class` for a user's own part.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ PARTS: Mapping[Any, Mapping[str, type[Any]]] = {
 
 
 def file_type(hint: Any) -> Any:
-    """The type by which a file states an argument with this annotation."""
+    """Return the type that a file uses for an argument with this annotation."""
     if get_origin(hint) is Annotated:
         return file_type(get_args(hint)[0])
     if hint is Algorithm:
@@ -76,12 +76,12 @@ def file_type(hint: Any) -> Any:
     if arguments == get_args(hint):
         return hint
     if get_origin(hint) in (Union, UnionType):
-        return Union[arguments]  # noqa: UP007  of types that are known only now
+        return Union[arguments]  # noqa: UP007  the types are known only at run time
     return tuple[arguments]  # type: ignore[valid-type]
 
 
 def file_value(value: Any, hint: Any) -> Any:
-    """A default as a file states it."""
+    """Return a default value in the form that files use."""
     kinds = [kind for kind in (hint, *get_args(hint)) if is_protocol(kind)]
     if value is None or not kinds:
         return value
@@ -91,13 +91,13 @@ def file_value(value: Any, hint: Any) -> Any:
 
 
 def section_of(value: Any, protocol: Any) -> dict[str, Any]:
-    """The keys of a section that gives this part again; a FedfuseError where another process could not import it."""
+    """Return the keys of the section that rebuilds this part. Raise an error if another process cannot import it."""
     thing = type(value) if is_dataclass(value) else value
     names = {cls: name for name, cls in PARTS.get(protocol, {}).items()}
     name = names.get(thing) or signature.importable_name(thing)
     if name is None:
         raise FedfuseError(
-            f"{thing!r} cannot be stated in a file: define it at the top level of a module, not in a notebook or a "
+            f"{thing!r} cannot be written to a file: define it at the top level of a module, not in a notebook or a "
             "function"
         )
     if not is_dataclass(value):
@@ -124,21 +124,21 @@ class PartSection(NamedSection):
 
     def complete(self, place: str) -> list[Problem]:
         try:
-            if not isinstance(self.function(), type):  # the function is the part
+            if not isinstance(self.function(), type):  # the function itself is the part, and has no settings
                 return [Problem(f"{place}.{key}", value, "is not a setting") for key, value in self.settings.items()]
         except FedfuseError:
-            pass  # reported by the other sections' own check
+            pass  # reported by the check below
         return super().complete(place)
 
     def build(self) -> Any:
-        """The part as a value."""
+        """Build the part."""
         function = self.function()
         return signature.call(function, built(self.settings)) if isinstance(function, type) else function
 
 
 @cache
 def part_section(protocol: Any) -> type[PartSection]:
-    """The section of parts of this kind."""
+    """Return the section class for parts of this kind."""
     kind, known = protocol, PARTS.get(protocol, {})
 
     class SectionOfKind(PartSection):
@@ -150,13 +150,13 @@ def part_section(protocol: Any) -> type[PartSection]:
 
 
 def built(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with their sections built."""
-    return {key: _built(value) for key, value in settings.items()}
+    """Return settings with each section replaced by what it builds."""
+    return {key: _build(value) for key, value in settings.items()}
 
 
-def _built(value: Any) -> Any:
+def _build(value: Any) -> Any:
     if isinstance(value, tuple | list):
-        return tuple(_built(item) for item in value)
+        return tuple(_build(item) for item in value)
     return value.build() if isinstance(value, PartSection | AlgorithmSection) else value
 
 
@@ -176,11 +176,26 @@ class AlgorithmSection(NamedSection):
         algorithm = signature.local_object(self.name)
         return lambda: algorithm
 
+    def complete(self, place: str) -> list[Problem]:
+        """As for every section. A part given without a name is the default part with these settings."""
+        assert self.__pydantic_extra__ is not None
+        try:
+            function = self.function()
+        except FedfuseError:
+            return super().complete(place)
+        hints = signature.hints_of(function)
+        for parameter in signature.settings_of(function):
+            given, default = self.settings.get(parameter.name), signature.default_of(function, parameter)
+            if isinstance(given, Mapping) and "name" not in given and is_dataclass(default):
+                stated = file_value(default, hints[parameter.name])
+                self.__pydantic_extra__[parameter.name] = {"name": stated.name, **stated.settings, **given}
+        return super().complete(place)
+
     def settings_schema(self) -> type[BaseModel]:
         return signature.schema(self.function(), file_type, file_value)
 
     def pass_on(self, place: str) -> list[Problem]:
-        """An argument that is a setting of a part goes into that part's section."""
+        """Move each argument that is a setting of a part into that part's section. Return the problems."""
         assert self.__pydantic_extra__ is not None
         problems = []
         hints = signature.hints_of(self.function())
@@ -202,17 +217,17 @@ class AlgorithmSection(NamedSection):
         return problems
 
     def build(self) -> Algorithm:
-        """The algorithm as a value."""
+        """Build the algorithm."""
         algorithm = signature.call(self.function(), built(self.settings))
         if not isinstance(algorithm, Algorithm):
-            raise FedfuseError(f"algorithm {self.name!r} gave a {type(algorithm).__name__}, not an Algorithm")
+            raise FedfuseError(f"algorithm {self.name!r} returned a {type(algorithm).__name__}, not an Algorithm")
         return algorithm
 
 
 def algorithm_keys(algorithm: Algorithm) -> dict[str, Any]:
-    """The keys of a section that gives this algorithm again, by the call that made it.
+    """Return the keys of the section that rebuilds this algorithm with the call that made it.
 
-    Of one that was made or changed in another way: a name by which this process alone finds it.
+    If it was made or changed in another way, return a name that only this process can resolve.
     """
     if algorithm.made_by is not None:
         function, arguments = algorithm.made_by
@@ -223,7 +238,7 @@ def algorithm_keys(algorithm: Algorithm) -> dict[str, Any]:
                 hints = signature.hints_of(function)
                 return {"name": name, **{key: _argument(value, hints.get(key)) for key, value in arguments.items()}}
         except FedfuseError:
-            pass  # a part of it cannot be stated in a file
+            pass  # one of its parts cannot be written to a file
     return {"name": signature.name_of(algorithm, algorithm.name)}
 
 

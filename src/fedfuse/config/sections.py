@@ -30,7 +30,7 @@ class PoolSection(NamedSection):
 
 
 class DataSection(NamedSection):
-    """Where examples come from, and what of them the server holds."""
+    """The data source, and the data at the server: validation and pool."""
 
     key, what, catalogue = "source", "data source", SOURCES
     source: str
@@ -50,7 +50,7 @@ class DataSection(NamedSection):
 
 
 class PartitionSection(NamedSection):
-    """How the training data is spread over clients."""
+    """How the training data is split between clients."""
 
     key, what, catalogue = "scheme", "partition", SCHEMES
     scheme: str = "iid"
@@ -58,14 +58,16 @@ class PartitionSection(NamedSection):
 
 
 class ModelsSection(Section):
-    """The architecture of the clients, one name or several with their weights, and the server's large one.
+    """The clients' architecture (one name, or several with weights), and the server's large model.
 
-    In Python a name may be a function of (classes, shape) that returns a net.
+    In Python, a function of (classes, shape) that returns a net may replace a name.
     """
 
     clients: str | dict[str, PositiveFloat]
-    capability: str | None = Field(None, description="column of the data that ranks clients; else drawn by the seed")
-    server: str | None = Field(None, description="the large model of algorithms whose server has its own")
+    capability: str | None = Field(
+        None, description="data column that ranks clients; by default architectures are drawn at random"
+    )
+    server: str | None = Field(None, description="the server's own large model, for algorithms that have one")
 
     @model_validator(mode="before")
     @classmethod
@@ -81,7 +83,7 @@ class ModelsSection(Section):
 
 
 def _names(value: Any) -> Any:
-    """Functions by their names; several of them weigh alike."""
+    """Replace functions with their names. Several functions get equal weights."""
     if callable(value):
         return signature.name_of(value, "model")
     if isinstance(value, Mapping) and any(callable(inner) for inner in value.values()):
@@ -93,19 +95,23 @@ def _names(value: Any) -> Any:
 
 
 class RunSection(Section):
-    """How long, how many at once, with which seed, and what the server accepts."""
+    """Rounds, seed, parallelism, cohorts, and limits on what the server accepts."""
 
     rounds: PositiveInt = 20
     seed: NonNegativeInt = 0
-    workers: NonNegativeInt = Field(0, description="worker processes; 0 is one per core, 1 is none beside this one")
-    threads: PositiveInt = Field(1, description="compute threads per process; their number changes the bits")
+    workers: NonNegativeInt = Field(0, description="worker processes; 0 is one per core, 1 is this process only")
+    threads: PositiveInt = Field(
+        1, description="compute threads per process; results are bit-identical only for the same number"
+    )
     fraction: float = Field(1.0, gt=0, le=1, description="share of the clients that take part in a round")
-    selection: Selection | None = Field(None, description="how cohorts are drawn; by default as the algorithm's paper")
-    quorum: PositiveInt = Field(1, description="accepted updates without which a round changes nothing")
-    retries: NonNegativeInt = Field(0, description="how often a round below its quorum is asked of another cohort")
-    max_examples: PositiveInt = Field(10_000_000, description="most examples that a client may claim")
-    max_norm: PositiveFloat | None = Field(None, description="how far a client's model may move from the server's")
-    track: tuple[str, ...] = Field((), description="trackers that are told of each round beside the records")
+    selection: Selection | None = Field(
+        None, description="how cohorts are drawn; by default as in the algorithm's paper"
+    )
+    quorum: PositiveInt = Field(1, description="least number of accepted updates; with fewer, a round changes nothing")
+    retries: NonNegativeInt = Field(0, description="how often a round below its quorum is repeated with another cohort")
+    max_examples: PositiveInt = Field(10_000_000, description="largest number of examples that a client may claim")
+    max_norm: PositiveFloat | None = Field(None, description="largest distance of a client's model from the server's")
+    track: tuple[str, ...] = Field((), description="trackers that also receive the record of each round")
 
     @field_validator("track")
     @classmethod

@@ -1,4 +1,4 @@
-"""Values on a command line: TOML on one line, in which a word needs no quotes."""
+"""Values on the command line: one-line TOML, in which plain words need no quotes."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from fedfuse.types import FedfuseError
 
 
 def parse_value(text: str) -> Any:
-    """A TOML value; what is not one is a word, so that names need no quotes."""
+    """Parse a TOML value. Return any other text as a string, so that names need no quotes."""
     try:
-        parsed = tomllib.loads(f"value = {text}")
+        table = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
-    return parsed["value"] if len(parsed) == 1 else text
+    return table["value"] if len(table) == 1 else text
 
 
 def parse_values(text: str) -> list[Any]:
-    """Values between commas. What begins with a bracket or a quote goes on until it is a whole TOML value."""
+    """Parse values separated by commas. One that starts with a bracket or quote ends where it is valid TOML."""
     values: list[Any] = []
     piece = ""
     for part in text.split(","):
         piece = f"{piece},{part}" if piece else part.strip()
         if not piece:
-            raise FedfuseError("a value is missing beside a comma")
+            raise FedfuseError("a value is missing before or after a comma")
         if piece[0] not in "[{\"'" or parse_value(piece) != piece:
             values.append(parse_value(piece.strip()))
             piece = ""
@@ -37,7 +37,7 @@ def parse_values(text: str) -> list[Any]:
 
 
 def format_value(value: Any) -> str:
-    """The text that `parse_value` reads as this value: a word without quotes, where it stays one."""
+    """Return the text that `parse_value` reads as this value, without quotes if possible."""
     if isinstance(value, str) and parse_value(value) == value and re.fullmatch(r"[^\s,\"'\[\]{}()]+", value):
         return value
     return _toml(value)

@@ -13,14 +13,14 @@ from fedfuse.types import FedfuseError
 
 
 class Augmentation(Protocol):
-    """A random change of a batch x (B, C, H, W), already normalised, that keeps its shape and memory format."""
+    """A random change to a normalised batch x (B, C, H, W) that keeps its shape and memory format."""
 
     def __call__(self, x: Tensor, rng: torch.Generator) -> Tensor: ...
 
 
 @dataclass(frozen=True)
 class PadCrop:
-    """Pad by `pad` zeros (the mean, once normalised) on each side, then cut each image's own random window."""
+    """Pad each side with `pad` zeros (the mean of normalised data), then crop each image to its own random window."""
 
     pad: int
 
@@ -37,13 +37,13 @@ class Flip:
     p: float = 0.5
 
     def __call__(self, x: Tensor, rng: torch.Generator) -> Tensor:
-        mirrored = (torch.rand(len(x), generator=rng) < self.p).to(x.device)  # (B,)
-        return torch.where(mirrored[:, None, None, None], x.flip(3), x)
+        mask = (torch.rand(len(x), generator=rng) < self.p).to(x.device)  # (B,)
+        return torch.where(mask[:, None, None, None], x.flip(3), x)
 
 
 @dataclass(frozen=True)
 class Compose:
-    """One after the other; none of them is the identity."""
+    """Apply `parts` in order. Without parts it is the identity."""
 
     parts: tuple[Augmentation, ...] = ()
 
@@ -57,7 +57,7 @@ def crop(padded: Tensor, top: Tensor, left: Tensor, height: int, width: int) -> 
     """padded (B, C, H', W') -> (B, C, height, width): image b's window starts at (top[b], left[b])."""
     rows = top[:, None] + torch.arange(height, device=padded.device)  # (B, height)
     columns = left[:, None] + torch.arange(width, device=padded.device)  # (B, width)
-    # With the channels last, a gathered pixel is one contiguous read, and the result is channels_last already.
+    # With the channels last, a gathered pixel is one contiguous read, and the result is already channels_last.
     pixels = padded.permute(0, 2, 3, 1)
     image = torch.arange(len(padded), device=padded.device)[:, None, None]
     window = pixels[image, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
@@ -65,9 +65,9 @@ def crop(padded: Tensor, top: Tensor, left: Tensor, height: int, width: int) -> 
 
 
 def augmentation(name: str, shape: tuple[int, ...]) -> Compose:
-    """The augmentation called `name` for examples of `shape`: "none", or crop, crop:2 (padding) and flip joined by +.
+    """The augmentation called `name` for examples of `shape`: "none", or crop, crop:2 (padding) and flip, joined by +.
 
-    `crop` pads by an eighth of the height, which is the customary 4 for images of 32 pixels.
+    `crop` pads by an eighth of the height, which is the usual 4 for images of 32 pixels.
     """
     if name == "none":
         return Compose()
@@ -82,4 +82,4 @@ def _part(word: str, name: str, shape: tuple[int, ...]) -> Augmentation:
         return Flip()
     if kind == "crop" and (not value or value.isdigit()):
         return PadCrop(int(value) if value else max(1, shape[1] // 8))
-    raise FedfuseError(f"augmentation {name!r}: {word!r} is unknown; use none, or crop, crop:2 and flip joined by +")
+    raise FedfuseError(f"augmentation {name!r}: {word!r} is unknown: use none, or crop, crop:2 and flip, joined by +")

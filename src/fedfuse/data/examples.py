@@ -1,6 +1,6 @@
-"""Data at rest: whole tensors in RAM (or memory-mapped), normalised batch by batch.
+"""A data set as whole tensors, in RAM or memory-mapped, normalised batch by batch.
 
-Images stay uint8 until a batch is cut, so a data set takes a quarter of the memory that floats would, and a
+Images stay uint8 until a batch is read, so a data set takes a quarter of the memory that floats would, and a
 batch is one indexed read.
 """
 
@@ -15,14 +15,14 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Examples:
-    """N examples. `y` is all zeros where the data is used without its labels (a pool)."""
+    """N examples. `y` is all zeros for unlabeled data (a pool)."""
 
     x: Tensor  # (N, C, H, W) uint8 images, or (N, ...) float32
     y: Tensor  # (N,) int64
     classes: int
     mean: Tensor  # (C,) of x / 255 for images, of x for floats
     std: Tensor  # (C,)
-    columns: Mapping[str, Tensor] = field(default_factory=dict)  # (N,) int64 each: users, for instance
+    columns: Mapping[str, Tensor] = field(default_factory=dict)  # (N,) int64 each, for example users
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -33,7 +33,7 @@ class Examples:
         return tuple(self.x.shape[1:])
 
     def subset(self, index: Tensor) -> Examples:
-        """The examples at `index` (n,), as a copy of those rows only; the statistics stay."""
+        """The examples at `index` (n,): a copy of those rows, with the same statistics."""
         columns = {name: c[index] for name, c in self.columns.items()}
         return replace(self, x=self.x.index_select(0, index), y=self.y[index], columns=columns)
 
@@ -49,5 +49,5 @@ class Examples:
 
     def batch(self, index: Tensor) -> Tensor:
         """The normalised inputs (B, ...) at `index` (B,)."""
-        # index_select copies whole rows; x[index] goes element by element and takes several times as long.
+        # index_select copies whole rows; x[index] copies element by element and takes several times as long.
         return self.normalise(self.x.index_select(0, index))

@@ -1,4 +1,4 @@
-"""A federation at rest: one tensor of training data, each client's index into it, and what the server holds."""
+"""The data of a federation: one tensor of training data, each client's index into it, and the server's data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHUNK = 4096  # rows hashed at a time
 
 @dataclass(frozen=True)
 class Federation:
-    """Clients' data is `train` seen through `parts`: no client has a copy. `train.batch(part[rows])` is a batch."""
+    """Client k has the rows `parts[k]` of `train`, without a copy. `train.batch(parts[k][rows])` is a batch."""
 
     train: Examples
     parts: tuple[Tensor, ...]  # (n_k,) int64 each: rows of train
@@ -54,46 +54,44 @@ class Federation:
         return label_counts(self.train.y, self.parts, len(self.labels))
 
     def client_means(self, column: str) -> Tensor:
-        """The mean (K,) of a column of the data over each client's examples: its capability, for instance."""
+        """The mean (K,) of a column over each client's examples, for example the client's capability."""
         if column not in self.train.columns:
             known = ", ".join(self.train.columns) or "none"
-            raise FedfuseError(f"the data has no column {column!r}, it has {known}")
+            raise FedfuseError(f"the data has no column {column!r}: choose from its columns ({known})")
         values = self.train.columns[column].double()
         return torch.stack([values[part].mean() for part in self.parts])
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of every example, statistic and part: two federations with the same one train the same."""
+        """SHA-256 of all examples, statistics and parts: federations with the same fingerprint train identically."""
         digest = hashlib.sha256()
         for name, tensor in self._tensors():
-            if ".column." in name:
-                continue  # columns only decide the parts, which are here themselves
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             for chunk in torch.split(tensor, CHUNK):
                 digest.update(chunk.contiguous().numpy().tobytes())
         return digest.hexdigest()
 
     def save(self, folder: Path) -> None:
-        """Write .npy arrays and a manifest, for `open`."""
+        """Write .npy arrays and a manifest to `folder`, for `open`."""
         facts = {"labels": list(self.labels), "fingerprint": self.fingerprint, "pool": self.pool is not None}
         arrays.write(folder, dict(self._tensors()), facts)
 
     @staticmethod
     def open(folder: Path) -> Federation:
-        """What `save` wrote, memory-mapped: processes that open the same folder share its pages."""
-        stored, facts = arrays.read(folder)
+        """Open a folder that `save` wrote. It is memory-mapped, so processes that open it share its pages."""
+        tensors, facts = arrays.read(folder)
         try:
             labels = tuple(facts["labels"])
             names = ["train", "validation", "test", *(["pool"] if facts["pool"] else [])]
-            train, validation, test, *rest = (arrays.unpack(name, stored, len(labels)) for name in names)
-            parts = torch.split(stored["parts"], stored["sizes"].tolist())
+            train, validation, test, *rest = (arrays.unpack(name, tensors, len(labels)) for name in names)
+            parts = torch.split(tensors["parts"], tensors["sizes"].tolist())
         except (KeyError, RuntimeError) as error:
-            raise arrays.DamagedError(f"{folder} is not a whole federation ({error}): make it again") from error
+            raise arrays.DamagedError(f"{folder} is an incomplete federation ({error}): save it again") from error
         return Federation(train, tuple(parts), validation, test, rest[0] if rest else None, labels)
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:
-        held = {"train": self.train, "validation": self.validation, "test": self.test, "pool": self.pool}
-        for name, examples in held.items():
+        sets = {"train": self.train, "validation": self.validation, "test": self.test, "pool": self.pool}
+        for name, examples in sets.items():
             if examples is not None:
                 yield from arrays.pack(name, examples).items()
         yield "parts", torch.cat(self.parts)
@@ -109,19 +107,19 @@ def federate(
     validation: float = 0.1,
     seed: int = 0,
 ) -> Federation:
-    """Share `source` out: validation for the server, then the pool, then the rest to `clients` clients.
+    """Split `source`: validation data for the server, then the pool, then the rest over `clients` clients.
 
-    `validation` (a number, or a fraction below 1; 0 for none) is held out stratified. `scheme` and `pool` are
-    functions of SCHEMES and POOLS, or like them, with their settings filled in: `partial(dirichlet, alpha=1.0)`,
+    `validation` (a number, or a fraction below 1; 0 for none) is a stratified hold-out. `scheme` and `pool` are
+    functions as in SCHEMES and POOLS, with their settings bound: `partial(dirichlet, alpha=1.0)`,
     `partial(split, location=Location(), size=0.2)`.
     """
     number = amount(validation, len(source.train), "validation")
-    kept, held = stratified(source.train.y, number, rng.generator(seed, "validation"))
-    rest = source.train.subset(kept) if number else source.train
+    train_rows, validation_rows = stratified(source.train.y, number, rng.generator(seed, "validation"))
+    rest = source.train.subset(train_rows) if number else source.train
     public = None
     if pool is not None:
-        pooled = pool(rest, rng.generator(seed, "pool"))
-        public = pooled.pool
-        rest = rest if pooled.rest is None else rest.subset(pooled.rest)
+        result = pool(rest, rng.generator(seed, "pool"))
+        public = result.pool
+        rest = rest if result.rest is None else rest.subset(result.rest)
     parts = tuple(scheme(rest, clients, rng.generator(seed, "partition")))
-    return Federation(rest, parts, source.train.subset(held), source.test, public, source.labels)
+    return Federation(rest, parts, source.train.subset(validation_rows), source.test, public, source.labels)

@@ -1,4 +1,4 @@
-"""Seeded hold-outs: which rows are set aside."""
+"""Seeded hold-outs: choose the rows that are set aside."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedfuse.types import FedfuseError
 
 
 def amount(size: float, total: int, what: str) -> int:
-    """How many of `total` examples `size` asks for: a fraction of them below 1, else a number."""
+    """The number of examples that `size` means: a fraction of `total` if below 1, else a number."""
     number = round(size * total) if size < 1 else int(size)
     if not 0 <= number <= total:
         raise FedfuseError(f"{what} asks for {size:g} of {total} examples: give a fraction below 1 or at most {total}")
@@ -17,23 +17,23 @@ def amount(size: float, total: int, what: str) -> int:
 
 
 def plain(total: int, number: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """The rows kept and the `number` rows held out of `total`, each sorted."""
+    """The remaining rows and the `number` rows held out, of `total`, each sorted."""
     order = torch.randperm(total, generator=rng)
     return order[number:].sort().values, order[:number].sort().values
 
 
 def stratified(y: Tensor, number: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """As `plain`, with every class held out in proportion (to within one example; largest remainders first)."""
+    """Like `plain`, with every class held out in proportion (to within one example; largest remainders first)."""
     if len(y) == 0:
         return plain(0, 0, rng)
     totals = torch.bincount(y)
     exact = totals.double() * number / len(y)
     quota = exact.floor().long()
-    owed = torch.argsort(exact - quota, descending=True, stable=True)[: number - int(quota.sum())]
-    quota[owed] += 1
-    shuffled = torch.randperm(len(y), generator=rng)
-    order = shuffled[torch.argsort(y[shuffled], stable=True)]  # by class, shuffled within it
+    largest = torch.argsort(exact - quota, descending=True, stable=True)[: number - int(quota.sum())]
+    quota[largest] += 1
+    permutation = torch.randperm(len(y), generator=rng)
+    order = permutation[torch.argsort(y[permutation], stable=True)]  # by class, shuffled within it
     starts = totals.cumsum(0) - totals
     rank = torch.arange(len(y)) - starts.repeat_interleave(totals)
-    held = rank < quota.repeat_interleave(totals)
-    return order[~held].sort().values, order[held].sort().values
+    mask = rank < quota.repeat_interleave(totals)
+    return order[~mask].sort().values, order[mask].sort().values

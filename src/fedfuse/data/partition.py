@@ -1,6 +1,6 @@
-"""Who has which examples. Every scheme gives each client a sorted index (n_k,), disjoint from the others'.
+"""Partition schemes: which client has which examples. A scheme returns one sorted index (n_k,) per client.
 
-Every example is with exactly one client; `by_column` alone may leave some out, and says when.
+The indices are disjoint and cover all examples; only `by_column` may leave some out.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedfuse import bounds
 from fedfuse.data.examples import Examples
 from fedfuse.types import FedfuseError
 
@@ -22,7 +23,7 @@ GROUP = 10  # clients that share one draw in FedDF's released code
 
 
 def iid(examples: Examples, clients: int, rng: torch.Generator) -> list[Tensor]:
-    """Equal random shares."""
+    """Random parts of equal size."""
     _enough(examples, clients, 1)
     order = torch.randperm(len(examples), generator=rng)
     return [part.sort().values for part in order.tensor_split(clients)]
@@ -37,13 +38,13 @@ def dirichlet(
     min_size: int = 10,
     tries: int = 1000,
 ) -> list[Tensor]:
-    """Each class is shared out by its own Dirichlet(alpha) draw over the clients (FedBE, section 5.2).
+    """Distribute each class by its own Dirichlet(alpha) draw over the clients (FedBE, section 5.2).
 
-    Small alpha: few classes per client, and unequal sizes. Redrawn until every client has `min_size` examples,
+    A small alpha gives few classes per client, and unequal sizes. Redraw until every client has `min_size` examples,
     at most `tries` times.
     """
     _enough(examples, clients, min_size)
-    _positive("alpha", alpha)
+    bounds.positive("dirichlet", alpha=alpha)
     draw = _numpy(rng)
     totals = _totals(examples)
     best = np.zeros((examples.classes, clients), int)
@@ -52,82 +53,83 @@ def dirichlet(
         if counts.sum(0).min() > best.sum(0).min():
             best = counts
         if best.sum(0).min() >= min_size:
-            return _deal(examples.y, best, draw)
+            return _assign(examples.y, best, draw)
     sizes = best.sum(0)
     raise FedfuseError(
-        f"dirichlet: in {tries} draws with alpha {alpha:g}, client {sizes.argmin()} of {clients} had at best "
-        f"{sizes.min()} of the {min_size} examples that min_size asks for: raise alpha, have fewer clients, lower "
+        f"dirichlet: in {tries} draws with alpha {alpha:g}, client {sizes.argmin()} of {clients} got at most "
+        f"{sizes.min()} examples, fewer than min_size = {min_size}: raise alpha, use fewer clients, lower "
         "min_size, or use dirichlet-prior or dirichlet-recut, whose clients have equal sizes"
     )
 
 
 def dirichlet_prior(examples: Examples, clients: int, rng: torch.Generator, *, alpha: float = 0.1) -> list[Tensor]:
-    """Each client draws a class prior q ~ Dirichlet(alpha p), then its examples by q (FedDF, C.2; Hsu et al.).
+    """Draw a class prior q ~ Dirichlet(alpha p) per client, then its examples by q (FedDF, C.2; Hsu et al.).
 
-    p is the data's own class distribution, so alpha is the *sum* of the concentrations, as the papers write it:
+    p is the class distribution of the data, so alpha is the *sum* of the concentrations, as in the papers:
     Dirichlet(a, ..., a) is alpha = a x classes. All sizes are equal (to within one). Sampling is without
-    replacement: where a class runs out, q is renormalised over the rest, so late clients take what is left.
+    replacement: when a class runs out, q is renormalised over the others, so late clients get what remains.
     """
     _enough(examples, clients, 1)
-    _positive("alpha", alpha)
+    bounds.positive("dirichlet-prior", alpha=alpha)
     draw = _numpy(rng)
-    left = _totals(examples)
-    present = left > 0
+    remaining = _totals(examples)
+    present = remaining > 0
     priors = np.zeros((clients, examples.classes))
-    priors[:, present] = draw.dirichlet(alpha * left[present] / left.sum(), clients)
+    priors[:, present] = draw.dirichlet(alpha * remaining[present] / remaining.sum(), clients)
     sizes = _even(len(examples), clients)
     counts = np.zeros((examples.classes, clients), int)
     for client in range(clients):
-        counts[:, client] = _sample(priors[client], sizes[client], left, draw)
-        left = left - counts[:, client]
-    return _deal(examples.y, counts, draw)
+        counts[:, client] = _sample(priors[client], sizes[client], remaining, draw)
+        remaining = remaining - counts[:, client]
+    return _assign(examples.y, counts, draw)
 
 
-def _sample(prior: Array, size: int, left: Array, draw: np.random.Generator) -> Array:
-    """How many (C,) of each class: `size` draws from `prior`, a class that runs out being struck from it."""
-    taken = np.zeros_like(left)
-    while (missing := size - taken.sum()) > 0:
-        open_ = np.where(taken < left, prior, 0.0)
-        weight = open_ if open_.sum() > 0 else left - taken  # every class it wanted is gone: what is left, as it is
-        taken = np.minimum(taken + draw.multinomial(missing, weight / weight.sum()), left)
-    return taken
+def _sample(prior: Array, size: int, remaining: Array, draw: np.random.Generator) -> Array:
+    """The number (C,) of examples of each class in `size` draws from `prior`, which drops classes that run out."""
+    counts = np.zeros_like(remaining)
+    while (missing := size - counts.sum()) > 0:
+        available = np.where(counts < remaining, prior, 0.0)
+        # If all classes of the prior have run out, draw from the remaining examples.
+        weight = available if available.sum() > 0 else remaining - counts
+        counts = np.minimum(counts + draw.multinomial(missing, weight / weight.sum()), remaining)
+    return counts
 
 
 def dirichlet_recut(
     examples: Examples, clients: int, rng: torch.Generator, *, alpha: float = 0.1, tries: int = 10_000
 ) -> list[Tensor]:
-    """As FedDF's released code: equal sizes, and more classes per client than alpha suggests.
+    """The partition of FedDF's released code: equal sizes, and more classes per client than alpha suggests.
 
-    Random groups of 10 clients; within a group each class is shared out by Dirichlet(alpha) among the members
-    that have not yet their mean share, redrawn until the smallest has half of it. The shares in a row are then
-    cut again into equal chunks, so a chunk can straddle two shares.
+    Each group of 10 clients gets random examples. Within a group, Dirichlet(alpha) distributes each class over the
+    clients that are still below the mean size, redrawn until the smallest has half of it. The concatenated parts are
+    then cut again into equal chunks, so a chunk can span two parts.
     """
     _enough(examples, clients, 1)
-    _positive("alpha", alpha)
+    bounds.positive("dirichlet-recut", alpha=alpha)
     draw = _numpy(rng)
     y = examples.y.numpy()
     groups = [min(GROUP, clients - first) for first in range(0, clients, GROUP)]
     ends = np.cumsum(groups) * len(y) // clients
-    row = [
+    pieces = [
         part
         for members, rows in zip(groups, np.split(draw.permutation(len(y)), ends[:-1]), strict=True)
         for part in _group(rows, y[rows], examples.classes, members, alpha, tries, draw)
     ]
-    return [torch.from_numpy(np.sort(part)) for part in np.array_split(np.concatenate(row), clients)]
+    return [torch.from_numpy(np.sort(part)) for part in np.array_split(np.concatenate(pieces), clients)]
 
 
 def _group(
     rows: Array, y: Array, classes: int, members: int, alpha: float, tries: int, draw: np.random.Generator
 ) -> list[Array]:
-    """`rows` (n,) with labels y (n,), shared out among `members` clients."""
+    """Distribute `rows` (n,) with labels y (n,) over `members` clients."""
     totals = np.bincount(y, minlength=classes)
     mean = len(rows) / members
     smallest = -1
     for _ in range(tries):
         counts = np.zeros((classes, members), int)
         for label, shares in enumerate(draw.dirichlet(np.full(members, alpha), classes)):
-            wanting = counts.sum(0) < mean
-            shares = shares * wanting if (shares * wanting).sum() > 0 else wanting / max(1, wanting.sum())
+            below = counts.sum(0) < mean
+            shares = shares * below if (shares * below).sum() > 0 else below / max(1, below.sum())
             counts[label] = _cut(shares[None] / max(shares.sum(), 1e-300), totals[label : label + 1])[0]
         smallest = max(smallest, counts.sum(0).min())
         if counts.sum(0).min() >= int(0.5 * mean):
@@ -135,28 +137,28 @@ def _group(
             owner = np.repeat(np.tile(np.arange(members), classes), counts.ravel())
             return [order[owner == member] for member in range(members)]
     raise FedfuseError(
-        f"dirichlet-recut: in {tries} draws with alpha {alpha:g}, the smallest of {members} clients had at best "
-        f"{smallest} of {int(0.5 * mean)} examples, half the mean: raise alpha, or use dirichlet-prior"
+        f"dirichlet-recut: in {tries} draws with alpha {alpha:g}, the smallest of {members} clients got at most "
+        f"{smallest} examples, fewer than {int(0.5 * mean)}, half the mean: raise alpha, or use dirichlet-prior"
     )
 
 
 def shards(examples: Examples, clients: int, rng: torch.Generator, *, per_client: int = 2) -> list[Tensor]:
-    """Sorted by label, cut into equal shards, `per_client` dealt to each client at random (McMahan et al.)."""
-    _positive("per_client", per_client)
+    """Sort by label, cut into equal shards, and give each client `per_client` random ones (McMahan et al.)."""
+    bounds.positive("shards", per_client=per_client)
     _enough(examples, clients, per_client)
     draw = _numpy(rng)
-    shuffled = draw.permutation(len(examples))
-    order = shuffled[np.argsort(examples.y.numpy()[shuffled], kind="stable")]
-    cut = np.array_split(order, clients * per_client)
-    hands = draw.permutation(clients * per_client).reshape(clients, per_client)
-    return [torch.from_numpy(np.sort(np.concatenate([cut[shard] for shard in hand]))) for hand in hands]
+    permutation = draw.permutation(len(examples))
+    order = permutation[np.argsort(examples.y.numpy()[permutation], kind="stable")]
+    pieces = np.array_split(order, clients * per_client)
+    numbers = draw.permutation(clients * per_client).reshape(clients, per_client)
+    return [torch.from_numpy(np.sort(np.concatenate([pieces[shard] for shard in own]))) for own in numbers]
 
 
 def step(examples: Examples, clients: int, rng: torch.Generator, *, major: int = 2, minor: float = 10) -> list[Tensor]:
-    """Each client has `major` classes in quantity and `minor` examples of every other (FedBE, section 5.2).
+    """Give each client many examples of `major` classes and `minor` of every other (FedBE, section 5.2).
 
-    `minor` below 1 is a fraction of the class. Major classes are dealt in turn from shuffled decks, so each is
-    major for equally many clients (to within one), who share equally what the minor holders leave. The split is
+    `minor` below 1 is a fraction of the class. Major classes are assigned in turn from random permutations, so each is
+    major for equally many clients (to within one). These share equally what the minor examples leave. The partition is
     disjoint: FedBE's released one uses some images twice.
     """
     _enough(examples, clients, 1)
@@ -167,58 +169,58 @@ def step(examples: Examples, clients: int, rng: torch.Generator, *, major: int =
             f"major must be from {least} to {examples.classes}, or change the number of clients"
         )
     draw = _numpy(rng)
-    held = _deal_majors(clients, major, examples.classes, draw)  # (C, K)
+    is_major = _assign_majors(clients, major, examples.classes, draw)  # (C, K)
     totals = _totals(examples)
     small = (totals * minor).astype(int) if minor < 1 else np.full(examples.classes, int(minor))
-    counts = np.where(held, 0, small[:, None])
+    counts = np.where(is_major, 0, small[:, None])
     rest = totals - counts.sum(1)
-    holders = held.sum(1)
+    holders = is_major.sum(1)
     for label in np.flatnonzero(rest < holders * np.maximum(1, small)):
         raise FedfuseError(
             f"step: class {label} has {totals[label]} examples; {clients - holders[label]} clients take "
-            f"{small[label]} each as a minor class, which leaves too few for client {held[label].argmax()}, whose "
-            "major class it is: lower minor or have fewer clients"
+            f"{small[label]} each as a minor class, which leaves too few for client "
+            f"{is_major[label].argmax()}, whose major class it is: lower minor or use fewer clients"
         )
-    turn = held.cumsum(1) - 1  # a class's holders in order: the first ones take the remainder
-    counts += held * ((rest // holders)[:, None] + (turn < (rest % holders)[:, None]))
-    return _deal(examples.y, counts, draw)
+    rank = is_major.cumsum(1) - 1  # of a holder within its class: the first ones take the remainder
+    counts += is_major * ((rest // holders)[:, None] + (rank < (rest % holders)[:, None]))
+    return _assign(examples.y, counts, draw)
 
 
-def _deal_majors(clients: int, major: int, classes: int, draw: np.random.Generator) -> Array:
+def _assign_majors(clients: int, major: int, classes: int, draw: np.random.Generator) -> Array:
     """(C, K) bool: which class is major for which client."""
-    held = np.zeros((classes, clients), bool)
-    deck: list[int] = []
+    majors = np.zeros((classes, clients), bool)
+    stack: list[int] = []
     for client in range(clients):
         for _ in range(major):
-            if not deck:
-                # Classes that this client already holds go to the bottom of a new deck, so it gets no class twice.
-                deck = sorted(draw.permutation(classes).tolist(), key=lambda c: bool(held[c, client]), reverse=True)
-            held[deck.pop(), client] = True
-    return held
+            if not stack:
+                # The classes that this client already has are popped last, so it gets no class twice.
+                stack = sorted(draw.permutation(classes).tolist(), key=lambda c: bool(majors[c, client]), reverse=True)
+            majors[stack.pop(), client] = True
+    return majors
 
 
 def by_column(
     examples: Examples, clients: int, rng: torch.Generator, *, column: str = "user", least: int = 1
 ) -> list[Tensor]:
-    """Natural users: the values of a column. Fewer clients than users: each client is a random group of users.
+    """Each user, a value of a column, is a client. With fewer clients than users, a client is a random group of users.
 
-    Users with fewer than `least` examples are left out, the one case in which a split is not complete (Fed-ET
-    keeps Sent140 users with more than 100 tweets).
+    Users with fewer than `least` examples are left out, the only case of an incomplete partition (Fed-ET keeps Sent140
+    users with more than 100 tweets).
     """
     if column not in examples.columns:
         raise FedfuseError(
-            f"column: the data has no column {column!r}, it has {', '.join(examples.columns) or 'none'}: name the one "
-            "that says whose an example is"
+            f"column: the data has no column {column!r}, it has {', '.join(examples.columns) or 'none'}: name the "
+            "column of the users"
         )
     users, user, sizes = np.unique(examples.columns[column].numpy(), return_inverse=True, return_counts=True)
-    kept = np.flatnonzero(sizes >= least)
-    if len(kept) < clients:
+    large = np.flatnonzero(sizes >= least)
+    if len(large) < clients:
         raise FedfuseError(
-            f"column: {column!r} has {len(kept)} users with {least} or more examples (of {len(users)}), so client "
-            f"{len(kept)} of {clients} would have none: ask for at most {len(kept)} clients, or lower least"
+            f"column: {column!r} has {len(large)} users with {least} or more examples (of {len(users)}), so client "
+            f"{len(large)} of {clients} would have none: use at most {len(large)} clients, or lower least"
         )
-    client = np.full(len(users), clients)  # `clients` stands for nobody
-    client[kept] = np.arange(clients) if len(kept) == clients else _numpy(rng).permutation(len(kept)) % clients
+    client = np.full(len(users), clients)  # `clients` marks a user that is left out
+    client[large] = np.arange(clients) if len(large) == clients else _numpy(rng).permutation(len(large)) % clients
     return _collect(np.arange(len(examples)), client[user], clients)
 
 
@@ -247,7 +249,7 @@ def label_entropy(counts: Tensor) -> Tensor:
 
 
 def _numpy(rng: torch.Generator) -> np.random.Generator:
-    # torch draws Dirichlet samples from its global generator only, numpy from its own.
+    # torch draws Dirichlet samples from its global generator only.
     return np.random.Generator(np.random.PCG64(int(torch.randint(2**62, (), generator=rng))))
 
 
@@ -260,39 +262,34 @@ def _even(total: int, clients: int) -> Array:
 
 
 def _cut(shares: Array, totals: Array) -> Array:
-    """shares (C, K), rows summing to 1, and totals (C,) -> whole counts (C, K) with those totals."""
+    """shares (C, K), rows summing to 1, and totals (C,) -> integer counts (C, K) with those totals."""
     ends = np.floor(np.cumsum(shares, 1) * totals[:, None] + 1e-9).astype(int)
     ends[:, -1] = totals
     return np.diff(np.minimum(ends, totals[:, None]), axis=1, prepend=0)
 
 
-def _deal(y: Tensor, counts: Array, draw: np.random.Generator) -> list[Tensor]:
-    """Random examples of each class to each client, as many as counts (C, K) says."""
-    shuffled = draw.permutation(len(y))
-    order = shuffled[np.argsort(y.numpy()[shuffled], kind="stable")]
+def _assign(y: Tensor, counts: Array, draw: np.random.Generator) -> list[Tensor]:
+    """Assign random examples of each class to each client, with the numbers in counts (C, K)."""
+    permutation = draw.permutation(len(y))
+    order = permutation[np.argsort(y.numpy()[permutation], kind="stable")]
     clients = counts.shape[1]
     return _collect(order, np.repeat(np.tile(np.arange(clients), len(counts)), counts.ravel()), clients)
 
 
 def _collect(rows: Array, owner: Array, clients: int) -> list[Tensor]:
-    """Each client's rows, sorted: rows[i] belongs to owner[i], and to nobody if that is `clients`."""
+    """Each client's rows, sorted. rows[i] belongs to client owner[i], or to none if that is `clients`."""
     sizes = np.bincount(owner, minlength=clients + 1)
     grouped = rows[np.lexsort((rows, owner))].astype(np.int64)
     return [torch.from_numpy(part) for part in np.split(grouped, np.cumsum(sizes)[:-1])[:clients]]
 
 
-def _positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise FedfuseError(f"{name} is {value:g}: it must be above 0")
-
-
 def _enough(examples: Examples, clients: int, each: int) -> None:
     if clients < 1:
-        raise FedfuseError(f"{clients} clients: at least 1 is needed")
+        raise FedfuseError(f"{clients} clients: give at least 1")
     if each < 1:
-        raise FedfuseError(f"min_size is {each}: a client needs at least 1 example")
+        raise FedfuseError(f"min_size is {each}: give at least 1")
     if len(examples) < clients * each:
         raise FedfuseError(
             f"{len(examples)} examples are too few for {clients} clients with {each} each: client "
-            f"{len(examples) // each} would have fewer. Have fewer clients, or more data"
+            f"{len(examples) // each} would have fewer. Use fewer clients or more data"
         )

@@ -1,4 +1,4 @@
-"""The papers' picture of a partition, a dot per client and class (FedDF, Figure 2), and its numbers."""
+"""Draw a partition as in the papers, one dot per client and class (FedDF, Figure 2), and summarise it in numbers."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from fedfuse.data.partition import label_entropy
 from fedfuse.types import FedfuseError
 
 ACCENT, INK, FAINT = "#2a6f97", "#26323a", "#dfe5e9"
-LARGEST = 1.1  # the widest dot, in distances between two clients: its neighbours are seldom large
-NAMED = 20  # classes up to which the axis shows names
+LARGEST = 1.1  # width of the largest dot, in distances between two clients; large dots are rarely neighbours
+NAMED = 20  # the axis shows class names up to this number of classes
 
 
 @dataclass(frozen=True)
 class Row:
-    """One client in numbers."""
+    """The numbers of one client."""
 
     client: int
     examples: int
     counts: tuple[int, ...]  # (C,)
     entropy: float  # of its labels, in nats
-    present: int  # classes of which it has any
+    present: int  # number of classes that it has
 
 
 def summary(federation: Federation) -> list[Row]:
-    """A row per client."""
+    """One row per client."""
     entropies = label_entropy(federation.counts).tolist()
     return [
         Row(client, sum(counts), tuple(counts), entropy, sum(n > 0 for n in counts))
@@ -40,11 +40,11 @@ def summary(federation: Federation) -> list[Row]:
 
 
 def draw(panels: Mapping[str, Tensor], labels: tuple[str, ...], path: Path, *, title: str = "") -> None:
-    """Write a picture to `path` (.svg, .png or .pdf): a panel per name, each from counts (K, C), on one scale."""
+    """Write a picture to `path` (.svg, .png or .pdf): one panel per name, from counts (K, C), all on one scale."""
     if path.suffix not in {".svg", ".png", ".pdf"}:
         raise FedfuseError(f"{path} ends in {path.suffix!r}: a picture is .svg, .png or .pdf")
     if not panels:
-        raise FedfuseError(f"{path}: there is nothing to draw")
+        raise FedfuseError(f"{path}: there is nothing to draw: give at least one panel")
     most = max(int(counts.max()) for counts in panels.values())
     figure, axes, pitch = _figure(panels, labels, title, f"client  (largest dot: {most:,} examples)")
     for number, (axis, (name, counts)) in enumerate(zip(axes, panels.items(), strict=True)):
@@ -61,7 +61,7 @@ def _figure(panels: Mapping[str, Tensor], labels: tuple[str, ...], title: str, b
     except ImportError as error:
         raise FedfuseError('pictures need matplotlib: pip install "fedfuse[plots]"') from error
     clients = max(len(counts) for counts in panels.values())
-    # A dot's pitch shrinks as either side grows, so that neither a panel nor the page outgrows a screen.
+    # The distance between dots shrinks with the number of clients, classes and panels: the figure must fit a screen.
     inch = min(0.34, 13 / clients / len(panels), 9 / clients, 9 / len(labels))
     width = (max(2.2, inch * clients) + 0.2) * len(panels) + 1.1
     height = max(1.6, inch * len(labels)) + 1.1
@@ -78,7 +78,7 @@ def _figure(panels: Mapping[str, Tensor], labels: tuple[str, ...], title: str, b
 def panel(
     axis: Any, name: str, counts: Tensor, labels: Sequence[str], pitch: float, most: int, *, first: bool = True
 ) -> None:
-    """Onto matplotlib's `axis`: a dot for each client and class of counts (K, C). `pitch` is in points."""
+    """Draw a dot for each client and class of counts (K, C) on matplotlib's `axis`. `pitch` is in points."""
     clients, classes = counts.shape
     k, c = counts.nonzero(as_tuple=True)
     area = counts[k, c].double() / max(1, most) * (LARGEST * pitch) ** 2  # matplotlib's s is a dot's width squared
@@ -86,7 +86,7 @@ def panel(
     axis.grid(color=FAINT, linewidth=0.6)
     axis.scatter(k.numpy(), c.numpy(), s=area.numpy(), color=ACCENT, alpha=0.9, linewidths=0, clip_on=False, zorder=3)
     axis.set_xlim(-0.7, clients - 0.3)
-    axis.set_ylim(classes - 0.3, -0.7)  # the first class on top, as a table has it
+    axis.set_ylim(classes - 0.3, -0.7)  # the first class on top, as in a table
     axis.set_xticks(_ticks(clients))
     axis.set_title(name, color=INK, fontsize=10, pad=10)
     if classes <= NAMED:

@@ -20,12 +20,12 @@ from fedfuse.data.statistics import channel_statistics
 from fedfuse.types import FedfuseError
 
 CHUNK = 1024
-LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, as Pillow's own conversion to grey
+LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, as in Pillow's conversion to grey
 
 
 @dataclass(frozen=True)
 class Pooled:
-    """A pool, and the rows (n,) of the training data that remain if it was taken out of that."""
+    """A pool, and the rows (n,) of the training data that remain if the pool was taken from it."""
 
     pool: Examples
     rest: Tensor | None = None
@@ -37,16 +37,17 @@ Pool = Callable[[Examples, torch.Generator], Pooled]
 def split(
     train: Examples, rng: torch.Generator, location: Location, *, size: float = 0.2, augment: str = "none"
 ) -> Pooled:
-    """A random part of the training data, which the clients then do not have: a number, or a fraction below 1.
+    """A random part of the training data, which is removed from the clients' data.
 
-    `augment` changes it once, so that it is less like the clients' data, as Fed-ET's public data.
+    `size` is a number, or a fraction below 1. `augment` is applied once, so that the pool differs more from the
+    clients' data, as Fed-ET's public data does.
     """
-    rest, taken = plain(len(train), amount(size, len(train), "pool split: size"), rng)
-    pool = _unlabeled(train.subset(taken))
-    return Pooled(pool if augment == "none" else _changed(pool, augment, rng), rest)
+    rest, rows = plain(len(train), amount(size, len(train), "pool split: size"), rng)
+    pool = _unlabeled(train.subset(rows))
+    return Pooled(pool if augment == "none" else _augment(pool, augment, rng), rest)
 
 
-def _changed(pool: Examples, augment: str, rng: torch.Generator) -> Examples:
+def _augment(pool: Examples, augment: str, rng: torch.Generator) -> Examples:
     change = augmentation(augment, pool.shape)
     return replace(pool, x=torch.cat([change(chunk, rng) for chunk in torch.split(pool.x, CHUNK)]))
 
@@ -62,10 +63,10 @@ def source(
     without: tuple[str | int, ...] = (),
     arguments: dict[str, object] | None = None,
 ) -> Pooled:
-    """Another data set's training images by name, resized to fit and normalised by their own statistics.
+    """Training images of another data set, by name, resized to fit and normalised by their own statistics.
 
-    `classes` keeps only these of its classes and `without` drops some, by name or number; `size` (a number, or a
-    fraction below 1) draws from what is left; `arguments` are the data set's own.
+    `classes` keeps only these classes and `without` drops classes, by name or number. `size` (a number, or a fraction
+    below 1) then draws from the rest. `arguments` are the settings of that data set.
     """
     other = load_from(location, name, arguments or {})
     rows = _of_classes(other, name, classes, without)
@@ -77,7 +78,7 @@ def source(
 
 
 def noise(train: Examples, rng: torch.Generator, location: Location, *, size: int = 10_000) -> Pooled:
-    """Uniform random inputs: every pixel on its own, or points in the box that the training features span."""
+    """Uniform random inputs: independent pixels, or points in the bounding box of the training features."""
     shape = (size, *train.shape)
     y = torch.zeros(size, dtype=torch.int64)
     if train.x.dtype == torch.uint8:
@@ -85,7 +86,7 @@ def noise(train: Examples, rng: torch.Generator, location: Location, *, size: in
         mean, std = channel_statistics(x)
         return Pooled(Examples(x, y, train.classes, mean, std))
     low, high = train.x.amin(0), train.x.amax(0)
-    # Normalised as the training data is, so that the points stay where the models know the plane.
+    # Normalise like the training data, so that the points stay in the range that the models were trained on.
     x = torch.rand(shape, generator=rng).mul_(high - low).add_(low)
     return Pooled(Examples(x, y, train.classes, train.mean, train.std))
 
@@ -100,14 +101,14 @@ def generator(
     size: int = 10_000,
     fresh: bool = False,
 ) -> Pooled:
-    """Samples of a frozen generator: a file of `fedfuse generator train`, or package.module:factory.
+    """Samples from a frozen generator: a file from `fedfuse generator train`, or package.module:factory.
 
-    Images are resized to fit and normalised by their own statistics. `latent` is for a module that does not say it.
-    With `fresh`, `Context.pool` calls this again in each round; this first draw then serves `check`, and its
-    fingerprint keeps a run from being resumed with another generator.
+    Images are resized to fit and normalised by their own statistics. `latent` is for a module without that attribute.
+    With `fresh`, `Context.pool` calls this again in each round. The first draw is then for `check`, and its fingerprint
+    prevents a run from being resumed with another generator.
     """
-    drawn = generated(frozen(generator, latent), size, rng, images=train.x.dtype == torch.uint8)
-    x = fit(drawn, torch.arange(size), train, f"pool {generator}")
+    samples = generated(frozen(generator, latent), size, rng, images=train.x.dtype == torch.uint8)
+    x = fit(samples, torch.arange(size), train, f"pool {generator}")
     mean, std = channel_statistics(x)
     return Pooled(Examples(x, torch.zeros(size, dtype=torch.int64), train.classes, mean, std))
 
@@ -121,11 +122,11 @@ POOLS: Mapping[str, Callable[..., Pooled]] = {
 
 
 def fit(x: Tensor, rows: Tensor, like: Examples, what: str) -> Tensor:
-    """x[rows] (n, C, H, W) as images of `like`'s shape: antialiased when resized, grey by luma or repeated."""
+    """x[rows] (n, C, H, W) as images like `like`: resized with antialiasing, colour to grey by luma, grey repeated."""
     if x.dtype != like.x.dtype or (x.dtype != torch.uint8 and x.shape[1:] != like.x.shape[1:]):
         raise FedfuseError(
-            f"{what}: its examples are {x.dtype} {tuple(x.shape[1:])}, the training data {like.x.dtype} {like.shape}: "
-            "only images can be made to fit"
+            f"{what}: its examples are {x.dtype} {tuple(x.shape[1:])}, but the training data is {like.x.dtype} "
+            f"{like.shape}: only images are converted; choose a pool of the same dtype and shape"
         )
     if x.shape[1:] == like.x.shape[1:]:
         return x[rows]
@@ -147,17 +148,19 @@ def _channels(x: Tensor, wanted: int, what: str) -> Tensor:
         return x.repeat(1, wanted, 1, 1)
     if (have, wanted) == (3, 1):
         return (x * torch.tensor(LUMA).view(1, 3, 1, 1)).sum(1, keepdim=True)
-    raise FedfuseError(f"{what}: images of {have} channels cannot be made into {wanted}")
+    raise FedfuseError(
+        f"{what}: images of {have} channels cannot be converted to {wanted}: use images of {wanted} channels"
+    )
 
 
 def _of_classes(
     other: Source, name: str, classes: tuple[str | int, ...] | None, without: tuple[str | int, ...]
 ) -> Tensor:
-    """The rows (n,) of the other source's training data whose class is wanted."""
-    wanted = torch.full((len(other.labels),), classes is None)
-    wanted[[_number(other, name, c) for c in classes or ()]] = True
-    wanted[[_number(other, name, c) for c in without]] = False
-    return wanted[other.train.y].nonzero().squeeze(1)
+    """The rows (n,) of the other source's training data whose class is selected."""
+    selected = torch.full((len(other.labels),), classes is None)
+    selected[[_number(other, name, c) for c in classes or ()]] = True
+    selected[[_number(other, name, c) for c in without]] = False
+    return selected[other.train.y].nonzero().squeeze(1)
 
 
 def _number(other: Source, name: str, label: str | int) -> int:

@@ -1,4 +1,4 @@
-"""Mean and standard deviation per channel, a slice of the data at a time."""
+"""Mean and standard deviation per channel, computed in chunks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CHUNK = 4096  # rows: 12 MB of CIFAR images
 def channel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean (C,) and standard deviation (C,) of x (N, C, ...): of x / 255 for uint8, of x itself for floats.
 
-    A channel that never varies gets a standard deviation of 1, so that normalising it gives zeros, not NaN.
+    A constant channel gets a standard deviation of 1, so that normalising it gives zeros, not NaN.
     """
     if len(x) == 0:
         return torch.zeros(x.shape[1]), torch.ones(x.shape[1])
@@ -21,7 +21,7 @@ def channel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _of_bytes(x: Tensor) -> tuple[Tensor, Tensor]:
-    # A histogram is exact whatever the order of the sums, so the statistics have the same bits everywhere.
+    # A histogram is exact in any order of summation, so the statistics have the same bits on every machine.
     histogram = torch.zeros(x.shape[1], 256, dtype=torch.float64)
     for chunk in torch.split(x, CHUNK):
         for channel in range(x.shape[1]):

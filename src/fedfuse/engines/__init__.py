@@ -1,4 +1,4 @@
-"""Engines run the clients' work: one after the other, in threads, or in worker processes. Same bits in each."""
+"""Engines run the clients' work: one after the other, in threads, or in worker processes, all with the same bits."""
 
 from fedfuse.engines.engine import Engine
 from fedfuse.engines.in_process import InProcess

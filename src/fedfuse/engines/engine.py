@@ -1,4 +1,4 @@
-"""The interface between the round and whatever does the clients' work."""
+"""The interface between the round and the engine that runs the clients' work."""
 
 from __future__ import annotations
 
@@ -12,68 +12,68 @@ from fedfuse.types import Failure, Groups, ServerState, Task, Update
 
 
 class Engine(Protocol):
-    """Runs tasks and yields the answers in the order of the tasks, whoever was first.
+    """Runs tasks and yields the answers in the order of the tasks, not of arrival.
 
-    Client memory belongs to the clients: the engine keeps it for them between rounds, and gives it to the checkpoint.
-    What a client keeps of a round counts only once the round is settled. A client whose answer was refused or lost
-    remembers what it did before: else SCAFFOLD's control variates, for one, would move without the server's.
+    The engine stores the clients' memory between rounds and hands it to the checkpoint. New memory takes effect when
+    its round is settled. A client whose answer was refused or lost keeps its previous memory: otherwise SCAFFOLD's
+    control variates, for example, would change without the server's.
     """
 
     def run(
         self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context, server: ServerState | None = None
     ) -> Iterator[Update | Failure]:
-        """Do the tasks. An engine that reaches over a network refuses early what cannot answer `server`'s models."""
+        """Run the tasks. Over a network, replies that do not fit the models of `server` are refused early."""
 
     def settle(self, accepted: Collection[int]) -> None:
-        """End the round: the answers of these clients were accepted."""
+        """End the round: keep the new memory of the clients whose answers were accepted, and no other."""
 
     def memory(self) -> Mapping[int, Groups]: ...
 
     def restore(self, memory: Mapping[int, Groups]) -> None: ...
 
     def peak_memory(self) -> int:
-        """The most bytes that other processes than this one have held for it so far; 0 where there are none."""
+        """Return the peak memory of the engine's other processes so far, in bytes; 0 if there are none."""
 
     def close(self) -> None: ...
 
 
 def attempt(algorithm: Algorithm, task: Task, memory: Groups, ctx: Context) -> tuple[Update | Failure, Groups]:
-    """One client's work, and what it keeps. Whatever goes wrong there costs this client's update only."""
+    """Run one client's work. Return its answer and its new memory; any error becomes a `Failure` of this client."""
     try:
         update = algorithm.local(task, memory, ctx)
         return replace(update, memory={}), update.memory
     except MemoryError:
         return Failure(task.client, "ran out of memory in its local work"), memory
-    except (Exception, SystemExit) as error:  # a user's code may even leave the program
+    except (Exception, SystemExit) as error:  # a user's code may even call sys.exit
         return Failure(task.client, f"failed in its local work: {type(error).__name__}: {error}"), memory
 
 
 class ClientMemory:
-    """What clients keep, in this process: the part of an engine that has no other place for it.
+    """Client memory in this process, for engines that store it nowhere else.
 
-    What is new counts once its round is settled.
+    New memory takes effect when its round is settled.
     """
 
     def __init__(self) -> None:
-        self._settled: dict[int, Groups] = {}
-        self._new: dict[int, Groups] = {}  # of the round that is not settled yet
+        self._memory: dict[int, Groups] = {}
+        self._new: dict[int, Groups] = {}  # of the current round, which is not settled yet
 
     def attempt(self, algorithm: Algorithm, task: Task, ctx: Context) -> Update | Failure:
-        """One client's work, with what it keeps."""
-        answer, memory = attempt(algorithm, task, self._settled.get(task.client, {}), ctx)
+        """Run one client's work, and store its new memory."""
+        answer, memory = attempt(algorithm, task, self._memory.get(task.client, {}), ctx)
         if memory:
             self._new[task.client] = memory
         return answer
 
     def settle(self, accepted: Collection[int]) -> None:
-        self._settled |= {client: memory for client, memory in self._new.items() if client in accepted}
+        self._memory |= {client: memory for client, memory in self._new.items() if client in accepted}
         self._new.clear()
 
     def memory(self) -> Mapping[int, Groups]:
-        return dict(sorted(self._settled.items()))
+        return dict(sorted(self._memory.items()))
 
     def restore(self, memory: Mapping[int, Groups]) -> None:
-        self._settled = dict(memory)
+        self._memory = dict(memory)
 
     def peak_memory(self) -> int:
         return 0

@@ -1,4 +1,4 @@
-"""One client after the other, in this process."""
+"""Run one client after the other, in this process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Clients in threads of this process: for models and algorithms that no other process could import.
+"""Run clients in threads of this process, for models and algorithms that no other process can import.
 
-Threads share torch's global generator, from which layers such as dropout draw: clients whose layers do draw wait for
-each other (`Nets.layer_randomness`). The bits are those of one client after the other.
+Threads share torch's global generator, from which layers such as dropout draw, so clients with such layers wait for
+each other (`Nets.layer_randomness`). The bits are the same as with one client after the other.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from fedfuse.types import Failure, FedfuseError, ServerState, Task, Update
 
 
 class InThreads(ClientMemory):
-    """At most `count` clients at once."""
+    """Runs at most `count` clients at once."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
         self._count = count
-        self._step_seconds = 0.0  # of the last client that worked alone
-        self._nets: SimpleQueue[Nets] = SimpleQueue()  # one for each thread: a net serves one client at a time
-        self._made = 0
+        self._step_seconds = 0.0  # of the last client that ran alone
+        self._nets: SimpleQueue[Nets] = SimpleQueue()  # one per thread: a net trains one client at a time
+        self._total = 0
         self._executor = ThreadPoolExecutor(count, "fedfuse-client", torch.set_num_threads, (torch.get_num_threads(),))
 
     def run(
@@ -63,22 +63,22 @@ class InThreads(ClientMemory):
                 future.cancel()
         if not torch.equal(torch.random.get_rng_state(), generator):
             raise FedfuseError(
-                "a net drew random numbers that drew none in its first round, which threads cannot keep apart: set "
-                "run.workers = 1"
+                "a net drew random numbers, but none in its first round; such draws are not reproducible in threads: "
+                "set run.workers = 1"
             )
 
     def _work(self, algorithm: Algorithm, task: Task, ctx: Context) -> Update | Failure:
-        nets = self._lend(ctx.nets)
+        nets = self._take_nets(ctx.nets)
         try:
             return self.attempt(algorithm, task, replace(ctx, nets=nets))
         finally:
             self._nets.put(nets)
 
-    def _lend(self, like: Nets) -> Nets:
-        """Nets that no other thread has. The executor has no more threads than there are of them."""
-        if self._nets.empty() and self._made < self._count:
-            self._made += 1
-            return Nets(like.classes, like.shape, like.draws, concurrent=True)
+    def _take_nets(self, template: Nets) -> Nets:
+        """Return nets that no other thread uses. There are as many as the executor has threads."""
+        if self._nets.empty() and self._total < self._count:
+            self._total += 1
+            return Nets(template.classes, template.shape, template.draws, concurrent=True)
         return self._nets.get()
 
     def close(self) -> None:

@@ -1,10 +1,10 @@
-"""Clients in parallel: one process per worker, one compute thread each.
+"""Run clients in parallel: one process per worker, each with one compute thread.
 
 Processes, not threads (`benchmarks/speed/engines.py` measures both): tiny nets spend their time in Python, where
-threads wait for each other, and layers that draw random numbers share one generator per process. A worker is
-started from the experiment's own file and the federation's memory-mapped folder, so data is shared, nothing is
-pickled, and a user's script needs no `if __name__ == "__main__"`. Models travel as files in a scratch folder: the
-round's model is written once however many clients start from it, and an early answer waits there for its turn.
+threads wait for each other, and layers that draw random numbers share one generator per process. A worker starts from
+the experiment's file and the federation's memory-mapped folder, so data is shared, nothing is pickled, and a user's
+script needs no `if __name__ == "__main__"`. Models are exchanged as files in a scratch folder: the round's model is
+written once however many clients start from it, and early answers wait there for their turn.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ class Workers:
     def __init__(self, count: int, experiment: Path, folder: Path) -> None:
         self.folder = folder
         self._window = count * AHEAD
-        self._memory: dict[int, Path] = {}  # client -> file with what it keeps
-        self._new: dict[int, Path] = {}  # the same, of the round that is not settled yet
+        self._memory: dict[int, Path] = {}  # client -> file with its memory
+        self._new: dict[int, Path] = {}  # the same, of the current round, which is not settled yet
         self._idle: SimpleQueue[_Worker] = SimpleQueue()
         self._workers = [_spare.pop() if _spare else _Worker() for _ in range(count)]
         for worker in self._workers:
             worker.open(experiment.resolve(), folder)
             self._idle.put(worker)
-        # A thread per worker does nothing but wait for its process to answer.
+        # One thread per worker, which only waits for its process to answer.
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="fedfuse-worker")
 
     def run(
         self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context, server: ServerState | None = None
     ) -> Iterator[Update | Failure]:
-        """Answers in the order of the tasks. Each worker made its own `algorithm` from the experiment's file."""
+        """Yield the answers in the order of the tasks. Each worker builds `algorithm` from the experiment's file."""
         files = _Files(self.folder / f"round-{ctx.round}")
         pending: deque[Future[Path | Failure]] = deque()
         clients: deque[int] = deque()
@@ -60,19 +60,19 @@ class Workers:
                 clients.append(task.client)
                 pending.append(self._threads.submit(self._ask, task.client, self._message(task, files)))
                 if len(pending) >= self._window:
-                    yield _opened(clients.popleft(), pending.popleft().result())
+                    yield _read_answer(clients.popleft(), pending.popleft().result())
             while pending:
-                yield _opened(clients.popleft(), pending.popleft().result())
+                yield _read_answer(clients.popleft(), pending.popleft().result())
         finally:
-            self._break_off(pending)
+            self._cancel(pending)
             files.remove()
 
-    def _break_off(self, pending: Iterable[Future[Path | Failure]]) -> None:
-        """A round that ends before its answers: none may come after it, and nobody waits for a long one."""
+    def _cancel(self, pending: Iterable[Future[Path | Failure]]) -> None:
+        """Cancel the work of a round that ends early: no answer may arrive later, and long ones are not waited for."""
         running = [future for future in pending if not future.cancel()]
         if running:
             for worker in self._workers:
-                worker.stop()  # it is started again when it is next asked
+                worker.stop()  # it restarts with its next task
         for future in running:
             future.exception()
 
@@ -92,8 +92,8 @@ class Workers:
         worker = self._idle.get()
         try:
             reply = worker.ask(message)
-        except _Died as death:
-            return Failure(client, f"its worker process died: {death}")
+        except _Died as error:
+            return Failure(client, f"its worker process died: {error}")
         finally:
             self._idle.put(worker)
         if reply["memory"] is not None:
@@ -129,31 +129,31 @@ class Workers:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _opened(client: int, answer: Path | Failure) -> Update | Failure:
+def _read_answer(client: int, answer: Path | Failure) -> Update | Failure:
     if isinstance(answer, Failure):
         return answer
     try:
         return codec.decode_update(answer.read_bytes())
     except FedfuseError as error:
-        return Failure(client, f"sent what cannot be read: {error}")
+        return Failure(client, f"sent an update that cannot be read: {error}")
     finally:
         answer.unlink()
 
 
 class _Files:
-    """The round's groups of tensors as files, each written once however many tasks hold it."""
+    """The round's groups of tensors as files, each written once however many tasks contain it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir()
-        self._written: dict[int, tuple[Tensors, str]] = {}  # the group is held, so that its id stays its own
+        self._paths: dict[int, tuple[Tensors, str]] = {}  # a reference keeps the id of the group unique
 
     def write(self, group: Tensors) -> str:
-        if id(group) not in self._written:
-            path = self.folder / f"group-{len(self._written)}"
+        if id(group) not in self._paths:
+            path = self.folder / f"group-{len(self._paths)}"
             path.write_bytes(codec.encode({"group": group}, {}))
-            self._written[id(group)] = group, str(path)
-        return self._written[id(group)][1]
+            self._paths[id(group)] = group, str(path)
+        return self._paths[id(group)][1]
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -164,19 +164,19 @@ class _Died(Exception):
 
 
 class _Worker:
-    """A process that answers one message at a time. One that dies is replaced when it is next asked."""
+    """A process that answers one message at a time. If it dies, the next task starts a new one."""
 
     def __init__(self) -> None:
-        self._opening: dict[str, Any] = {}
+        self._open_message: dict[str, Any] = {}
         self._start()
 
     def open(self, experiment: Path, folder: Path) -> None:
-        """Serve this experiment from now on. The process is told when it is first asked, so that all start at once."""
-        self._opening = {"experiment": str(experiment), "folder": str(folder)}
-        self._opened = False
+        """Serve this experiment from now on. The process opens it at its first task, so that all start at once."""
+        self._open_message = {"experiment": str(experiment), "folder": str(folder)}
+        self._is_open = False
 
     def _start(self) -> None:
-        # A worker must find what this process finds: the user's own modules among them.
+        # A worker must find all modules that this process finds, including the user's own.
         path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "fedfuse.runs.worker"],
@@ -184,24 +184,24 @@ class _Worker:
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},
         )
-        self._opened = False
+        self._is_open = False
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a task. Raises `_Died` when the process ends instead."""
+        """Return the reply to a task. Raise `_Died` if the process ends instead."""
         if self._process.poll() is not None:
             self._start()
-        if not self._opened:
+        if not self._is_open:
             self._open()
         return self._exchange(message)
 
     def _open(self) -> None:
         try:
-            problem = self._exchange(self._opening)["problem"]
-        except _Died as death:
-            raise FedfuseError(f"a worker process could not start: {death}") from None
+            problem = self._exchange(self._open_message)["problem"]
+        except _Died as error:
+            raise FedfuseError(f"a worker process could not start: {error}") from None
         if problem is not None:
             raise FedfuseError(f"a worker process could not open the experiment: {problem}")
-        self._opened = True
+        self._is_open = True
 
     def _exchange(self, message: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
@@ -213,31 +213,31 @@ class _Worker:
         except BrokenPipeError:
             line = b""
         if not line.endswith(b"\n"):
-            raise _Died(self._ending())
+            raise _Died(self._exit_reason())
         reply: dict[str, Any] = json.loads(line)
         return reply
 
-    def _ending(self) -> str:
+    def _exit_reason(self) -> str:
         code = self._process.wait()
         if code == -signal.SIGKILL:
-            return "killed (signal 9), perhaps for want of memory"
+            return "killed (signal 9), perhaps out of memory"
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     def peak_memory(self) -> int:
-        """What the system says of the process; 0 where it says nothing."""
+        """Return the peak memory of the process in bytes; 0 where the system does not report it."""
         try:
             status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="utf-8")
         except OSError:
             return 0
-        found = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
-        return 1024 * int(found[1]) if found else 0
+        match = re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE)
+        return 1024 * int(match[1]) if match else 0
 
     def stop(self) -> None:
         self._process.kill()
         self._process.wait()
 
 
-# Starting a process costs seconds (it imports torch), so workers serve the next run of this process as well.
+# Starting a process takes seconds (it imports torch), so workers are reused by later runs of this process.
 _spare: list[_Worker] = []
 
 

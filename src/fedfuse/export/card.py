@@ -1,4 +1,4 @@
-"""The model card of an exported model: what hubs read, and what a person should know. All of it from the records."""
+"""The model card of an exported model, made from the records: metadata for hubs, and text for readers."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ The best round is stated for comparison; its weights are not in this folder.
 
 - Source: {{ source }}, inputs of shape {{ header.shape | list }}, {{ header.classes }} classes: {{ labels }}
 - Examples: {{ examples.train }} for training, held by the clients; {{ examples.validation }} for validation and
-  {{ examples.pool }} unlabeled ones (pool: {{ pool }}), held by the server; {{ examples.test }} for the test
+  {{ examples.pool }} unlabeled ones (pool: {{ pool }}), held by the server; {{ examples.test }} for testing
 - Fingerprint of the data and its partition: `{{ provenance.data }}` (SHA-256)
 
 ## Settings
 
-The seed of everything that was drawn is {{ provenance.seed }}.
+The seed of the run is {{ provenance.seed }}.
 
 ```toml
 {{ settings }}```
@@ -65,10 +65,10 @@ model.labels[int(logits[0].argmax())]
 
 {{ normalised }}
 {% if own_code %}
-The net is built by `{{ arch }}`: that module must be on your path, and `trust_code=True` says that it may be imported.
+The net is built by `{{ arch }}`: that module must be on your path, and `trust_code=True` allows importing it.
 {% endif -%}
 {% if transformers %}
-Or without fedfuse, with the same outputs:
+Without fedfuse, with the same outputs:
 
 ```python
 from transformers import AutoModelForImageClassification
@@ -87,7 +87,7 @@ same bits.
 
 @dataclass(frozen=True)
 class Records:
-    """What a run directory says of its run: `experiment.toml`, `federation.json`, `rounds.jsonl`."""
+    """The records of a run directory: `experiment.toml`, `federation.json`, `rounds.jsonl`."""
 
     experiment: StoredExperiment
     federation: FederationFacts
@@ -98,14 +98,16 @@ class Records:
         return self.history[-1]
 
     def name_of(self, arch: str) -> str:
-        """How the records call this model. One whose net has grown (FedMA) is filed under its first architecture."""
+        """The model's name in the records. A net that has grown (FedMA) is recorded under its first architecture."""
         return arch if arch in self.final.models else next(iter(self.final.models))
 
 
 def card(records: Records, header: Header, parameters: int, license: str | None, own_code: bool) -> str:
     experiment, sections = records.experiment, records.experiment.table
-    chosen = {key: sections[key] for key in ("partition", "local", "algorithm")}
-    chosen["run"] = {key: value for key, value in sections["run"].items() if key in ("rounds", "fraction", "selection")}
+    settings = {key: sections[key] for key in ("partition", "local", "algorithm")}
+    settings["run"] = {
+        key: value for key, value in sections["run"].items() if key in ("rounds", "fraction", "selection")
+    }
     return (
         Environment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)  # noqa: S701  (Markdown)
         .from_string(CARD)
@@ -124,7 +126,7 @@ def card(records: Records, header: Header, parameters: int, license: str | None,
             examples=records.federation.examples,
             pool=experiment.data.pool.get("kind", "none"),
             provenance=experiment.provenance,
-            settings=tomli_w.dumps(chosen),
+            settings=tomli_w.dumps(settings),
             trust=", trust_code=True" if own_code else "",
             normalised=_normalised(header),
             own_code=own_code,
@@ -134,14 +136,14 @@ def card(records: Records, header: Header, parameters: int, license: str | None,
 
 
 def _front_matter(records: Records, header: Header, license: str | None) -> dict[str, str]:
-    """What a hub reads, each value as JSON, which is YAML too."""
+    """The metadata for hubs. Each value is JSON, which is also YAML."""
     task = "image-classification" if len(header.shape) == 3 else "tabular-classification"
-    described, dataset = _source(records.experiment.data.source)
+    description, dataset = _source(records.experiment.data.source)
     algorithm = records.experiment.algorithm.name
     accuracy = records.final.models[records.name_of(header.arch)].accuracy
     result = {
         "task": {"type": task},
-        "dataset": {"type": dataset or "local", "name": described.replace("`", "")},
+        "dataset": {"type": dataset or "local", "name": description.replace("`", "")},
         "metrics": [{"type": "accuracy", "value": accuracy, "name": "test accuracy after the last round"}],
     }
     fields = {
@@ -157,7 +159,7 @@ def _front_matter(records: Records, header: Header, license: str | None) -> dict
 
 
 def _source(name: str) -> tuple[str, str | None]:
-    """Data as a stranger may read of it, and its id if it has one: a path of this machine is neither."""
+    """A description of the data without local paths, and its id if it has one."""
     if name in SOURCES or (re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name) and not Path(name).exists()):
         return f"`{name}`", name
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", name):
@@ -166,7 +168,7 @@ def _source(name: str) -> tuple[str, str | None]:
 
 
 def _results(records: Records, arch: str) -> list[tuple[str, str, str, int]]:
-    """What was measured, after the last round and in the best one; without validation data there is no such row."""
+    """The accuracies after the last round and in the best one. Without validation data, that row is missing."""
     name = records.name_of(arch)
     of_test = {r.round: r.models[name].accuracy for r in records.history}
     of_validation = {r.round: r.validation_accuracy for r in records.history if r.validation_accuracy is not None}
@@ -185,5 +187,5 @@ def _last_and_best(by_round: Mapping[int, float]) -> tuple[str, str, int]:
 
 def _normalised(header: Header) -> str:
     mean, std = ([round(value, 6) for value in values] for values in (header.mean, header.std))
-    bytes_too = ", after bytes are divided by 255" if len(header.shape) == 3 else ""
-    return f"Normalised is `(x - mean) / std`{bytes_too}, with mean {mean} and std {std} (`model.mean`, `model.std`)."
+    division = ", after bytes are divided by 255" if len(header.shape) == 3 else ""
+    return f"Normalised x is `(x - mean) / std`{division}, with mean {mean} and std {std} (`model.mean`, `model.std`)."

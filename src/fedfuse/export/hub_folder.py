@@ -1,4 +1,4 @@
-"""A trained model as a folder for a model hub: safetensors, configuration, model card."""
+"""Export a trained model as a folder for a model hub: safetensors, configuration, model card."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import safetensors.torch
 
+from fedfuse import signature
 from fedfuse.export.card import Records, card
 from fedfuse.files import write_whole
 from fedfuse.models import transformers_folder
@@ -26,19 +27,26 @@ CONFIG, README = "config.json", "README.md"
 def export_hub_folder(
     run: str | Path, folder: str | Path, *, model: str | None = None, license: str | None = None, force: bool = False
 ) -> Header:
-    """Write the run's model into `folder`, which `fedfuse.load_model` reads; what it was is the result.
+    """Write the run's model into `folder`, which `fedfuse.load_model` reads, and return its header.
 
-    The folder appears whole or not at all. In one that exists, only these three files are written, and over others
-    of their names only with `force`.
+    A new folder appears complete or not at all. In an existing folder only `model.safetensors`, `config.json` and
+    `README.md` are written, and replaced only with `force`.
     """
     run, folder = Path(run), Path(folder)
     if folder.resolve().is_relative_to(run.resolve()):
-        raise FedfuseError(f"--hub-folder {folder} is in the run directory, which stays as it is: choose another place")
+        raise FedfuseError(
+            f"--hub-folder {folder} is in the run directory, which is not changed: choose another folder"
+        )
     records = read_records(run)
-    file, header = _chosen(run, records, model)
+    file, header = _choose(run, records, model)
+    if signature.LOCAL in header.arch:
+        raise FedfuseError(
+            f"--hub-folder: {header.arch} is built by a Python object of the process that trained it, so nobody could "
+            "load it: define its function at the top level of a module, and train it from there"
+        )
     _refuse_to_overwrite(folder, force)
     try:
-        with _appearing(folder) as fresh:
+        with _staging(folder) as fresh:
             header = _write_model(fresh, file, header)
             text = card(records, header, _count(file), license, own_code=bool(imports_code(header.arch)))
             write_whole(fresh / README, text.encode())
@@ -48,20 +56,20 @@ def export_hub_folder(
 
 
 def read_records(path: Path) -> Records:
-    """What the run directory holds, as text: nothing that an experiment names is imported."""
+    """The records of a run directory. Nothing that the experiment names is imported."""
     if not (path / EXPERIMENT).is_file():
-        raise FedfuseError(f"{path}: not the directory of a run: it has no {EXPERIMENT}")
+        raise FedfuseError(f"{path}: not a run directory: it has no {EXPERIMENT}")
     run = StoredRun.open(path)
     if not run.finished or run.federation is None or not any((path / MODELS).glob("*.safetensors")):
         raise FedfuseError(
-            f"{path}: {len(run.history)} of {run.rounds} rounds are on record, and the models are written when a run "
+            f"{path}: {len(run.history)} of {run.rounds} rounds are recorded, and the models are written when a run "
             "ends: finish it with --resume, then export"
         )
     return Records(run.experiment, run.federation, run.history)
 
 
-def _chosen(run: Path, records: Records, wanted: str | None) -> tuple[Path, Header]:
-    """The model that was asked for, or else the one that the run reports, if that is one."""
+def _choose(run: Path, records: Records, wanted: str | None) -> tuple[Path, Header]:
+    """The model `wanted`; by default the only one of the run, or the only one that it reports."""
     models = {header.arch: (file, header) for file, header in _models(run)}
     if wanted is not None:
         if wanted not in models:
@@ -83,15 +91,15 @@ def _models(run: Path) -> Iterator[tuple[Path, Header]]:
 def _refuse_to_overwrite(folder: Path, force: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise FedfuseError(f"--hub-folder {folder} is a file: name a folder")
-    taken = [name for name in (MODEL, CONFIG, README) if (folder / name).exists()]
-    if taken and not force:
+    existing = [name for name in (MODEL, CONFIG, README) if (folder / name).exists()]
+    if existing and not force:
         raise FedfuseError(
-            f"--hub-folder {folder} has a {taken[0]} already: choose another folder, or write over it with --force"
+            f"--hub-folder {folder} has a {existing[0]} already: choose another folder, or write over it with --force"
         )
 
 
 def _write_model(folder: Path, file: Path, header: Header) -> Header:
-    """Weights and configuration; the header is that of the folder, where the model is at home now."""
+    """Write weights and configuration, and return the exported model's header, without a local path."""
     tensors = safetensors.torch.load_file(file)
     if not transformers_folder.holds(header.arch):
         write_model(folder / MODEL, header, tensors)
@@ -99,9 +107,9 @@ def _write_model(folder: Path, file: Path, header: Header) -> Header:
         write_whole(folder / CONFIG, json.dumps(config, indent=2).encode())
         return header
     transformers_folder.write(folder, header.arch, tensors, header.labels)
-    at_home = header.model_copy(update={"arch": transformers_folder.without_path(header.arch)})
-    write_model(folder / MODEL, at_home, safetensors.torch.load_file(folder / MODEL), for_transformers=True)
-    return at_home
+    portable = header.model_copy(update={"arch": transformers_folder.without_path(header.arch)})
+    write_model(folder / MODEL, portable, safetensors.torch.load_file(folder / MODEL), for_transformers=True)
+    return portable
 
 
 def _count(file: Path) -> int:
@@ -109,15 +117,15 @@ def _count(file: Path) -> int:
 
 
 @contextmanager
-def _appearing(folder: Path) -> Iterator[Path]:
-    """A hidden sibling to write into. At the end it becomes the folder, or its files go into one that exists."""
+def _staging(folder: Path) -> Iterator[Path]:
+    """A hidden sibling to write into. At the end it is renamed to `folder`, or its files move into an existing one."""
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
     fresh = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     fresh.mkdir()
     try:
         yield fresh
-        if folder.exists():  # it may be a hub's working copy: what else is in it stays
+        if folder.exists():  # it may be a clone of a hub repository: keep its other files
             for file in sorted(fresh.iterdir()):
                 file.replace(folder / file.name)
         else:

@@ -1,4 +1,4 @@
-"""The Flower app of an experiment: a folder with a pyproject.toml, two modules of a line each and the experiment."""
+"""Write the Flower app of an experiment: a folder with a pyproject.toml, two short modules and the experiment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tomli_w
 from fedfuse.config.experiment import Experiment
 from fedfuse.flower.server import Deployment
 
-_MODULE = '''"""The {side}'s side of this experiment."""
+_MODULE = '''"""The {side} side of this experiment."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def write_app(folder: Path, experiment: Experiment, deployment: Deployment) -> N
     (folder / "experiment.toml").write_text(experiment.toml(), encoding="utf-8")
     for side in ("server", "client"):
         (folder / f"{side}_app.py").write_text(_MODULE.format(side=side), encoding="utf-8")
-    described = {
+    project = {
         "project": {
             "name": "fedfuse-experiment",
             "version": "1.0.0",
@@ -43,4 +43,4 @@ def write_app(folder: Path, experiment: Experiment, deployment: Deployment) -> N
             }
         },
     }
-    (folder / "pyproject.toml").write_text(tomli_w.dumps(described), encoding="utf-8")
+    (folder / "pyproject.toml").write_text(tomli_w.dumps(project), encoding="utf-8")

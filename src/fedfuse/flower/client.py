@@ -1,4 +1,4 @@
-"""The node's side: a Flower ClientApp that does one client's work as any other engine would have it done."""
+"""The node side: a Flower ClientApp that does one client's work, as every other engine does it."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from fedfuse.threads import threads
 from fedfuse.types import Failure, FedfuseError, Task, Update
 
 Own = Examples | tuple[Tensor, Tensor]  # x (N, ...) uint8 images or float32, y (N,) int64
-Data = Own | Callable[[NodeContext], Own]  # the function is given Flower's context, and so the node config
+Data = Own | Callable[[NodeContext], Own]  # the function receives Flower's context, which holds the node config
 
 
 def client_app(experiment: Experiment | str | Path, *, data: Data | None = None) -> ClientApp:
-    """A ClientApp for `experiment`: a value, a file or a built-in name, the same as the server's.
+    """Return a ClientApp for `experiment`: a value, a file or a built-in name, the same as the server's.
 
-    `data` is the node's own: examples, or a function that reads them. Without it the node takes its share of the
+    `data` is the node's own: examples, or a function that reads them. Without it the node uses its share of the
     experiment's data, as in a simulation.
     """
     return serving(Node(experiment, data))
 
 
 def serving(node: Node) -> ClientApp:
-    """A ClientApp that answers as this node."""
+    """Return a ClientApp that answers for this node."""
     app = ClientApp()
 
     @app.query()
     def hello(message: Message, context: NodeContext) -> Message:
         config = context.node_config
-        known: dict[str, ConfigRecordValues] = {
+        settings: dict[str, ConfigRecordValues] = {
             key: config[key] for key in ("partition-id", "capability") if key in config
         }
-        return Message(wire.content({"protocol": wire.PROTOCOL, **known}), reply_to=message)
+        return Message(wire.content({"protocol": wire.PROTOCOL, **settings}), reply_to=message)
 
     @app.train()
     def train(message: Message, context: NodeContext) -> Message:
@@ -59,68 +59,72 @@ def serving(node: Node) -> ClientApp:
 
 @dataclass
 class Node:
-    """Answers tasks. What it is sent is checked here too: the server is another party."""
+    """Answers tasks. It checks what the server sends: the server is another party."""
 
     experiment: Experiment | str | Path
     data: Data | None = None
-    _federations: dict[str, Federation] = field(default_factory=dict, repr=False)  # the experiment's own, read once
+    _federations: dict[str, Federation] = field(default_factory=dict, repr=False)  # the experiment's data, once read
 
     def answer(self, message: Message, context: NodeContext) -> RecordDict:
         facts, task = wire.about(message), wire.read_task(message)
         try:
-            update, remembers = self._work(task, facts, context)
+            update, has_memory = self._work(task, facts, context)
         except FedfuseError as error:
-            update, remembers = Failure(task.client, str(error)), False
-        return wire.reply(facts, update, remembers)
+            update, has_memory = Failure(task.client, str(error)), False
+        return wire.reply(facts, update, has_memory)
 
     def _work(self, task: Task, facts: wire.About, context: NodeContext) -> tuple[Update | Failure, bool]:
         experiment = self.experiment if isinstance(self.experiment, Experiment) else load(self.experiment)
-        declared = context.node_config.get("partition-id", task.client)
-        if declared != task.client:
-            raise FedfuseError(f"was asked at the node of client {declared}")
-        folder, recalled = context.node_config.get("memory-dir"), wire.whole(facts, "memory")
+        partition = context.node_config.get("partition-id", task.client)
+        if partition != task.client:
+            raise FedfuseError(f"was asked at the node of client {partition}: check partition-id in the node configs")
+        folder, memory_round = context.node_config.get("memory-dir"), wire.whole(facts, "memory")
         memory = Memory.of(None if folder is None else str(folder), context.state, str(facts["run"]), task.client)
         with threads(experiment.run.threads):
             setup = self._setup(experiment, facts, context)
             ctx = setup.ctx.at(task.round)
             if task.model is not None:
-                net = ctx.nets.scratch(_trusted(task.model.arch, experiment))
+                net = ctx.nets.scratch(_allowed_arch(task.model.arch, experiment))
                 check_model(task.model, dict(net.named_parameters()), dict(net.named_buffers()))
-            answer, next_memory = attempt(setup.algorithm, task, memory.recall(recalled), ctx)
+            answer, next_memory = attempt(setup.algorithm, task, memory.recall(memory_round), ctx)
             if isinstance(answer, Failure) or not next_memory:
                 return answer, False
-            memory.keep(task.round, next_memory, recalled)
+            memory.keep(task.round, next_memory, memory_round)
             return answer, True
 
     def _setup(self, experiment: Experiment, facts: wire.About, context: NodeContext) -> Setup:
-        client, arch = wire.whole(facts, "client"), _trusted(str(facts["arch"]), experiment)
+        client, arch = wire.whole(facts, "client"), _allowed_arch(str(facts["arch"]), experiment)
         if self.data is None:
             if "all" not in self._federations:
                 self._federations["all"] = load_federation(experiment)
             setup = set_up(experiment, self._federations["all"])
         else:
             data = self.data(context) if callable(self.data) else self.data
-            # The server has assigned the architectures by capability: the node's data need not have that column.
+            # The server has assigned architectures by capability, so the node's data need not have that column.
             plain = experiment.model_copy(update={"models": experiment.models.model_copy(update={"capability": None})})
             setup = set_up(plain, _alone(_examples(data, facts), client, wire.whole(facts, "clients")))
         archs = setup.ctx.archs
         if not client < len(archs):
-            raise FedfuseError(f"was asked as client {client}, and the experiment has {len(archs)}")
+            raise FedfuseError(
+                f"is client {client}, but its experiment has {len(archs)} clients: use the server's experiment"
+            )
         return replace(setup, ctx=replace(setup.ctx, archs=(*archs[:client], arch, *archs[client + 1 :])))
 
 
-def _trusted(arch: str, experiment: Experiment) -> str:
-    """The architecture, if the experiment or the zoo has it: any other name would import what a server likes."""
-    named = {*experiment.models.weights, experiment.models.server}
+def _allowed_arch(arch: str, experiment: Experiment) -> str:
+    """Return the architecture if the experiment or the zoo names it: any other name could import arbitrary code."""
+    names = {*experiment.models.weights, experiment.models.server}
     zoo = {name.partition(":")[0] for name in models.ZOO}
     for part in re.sub(r"\+head\d+", "", arch).split("|"):
-        if part not in named and part.partition(":")[0] not in zoo:
-            raise FedfuseError(f"was told to train a {arch}, which its experiment does not name")
+        if part not in names and part.partition(":")[0] not in zoo:
+            raise FedfuseError(
+                f"was asked to train {arch}, which its experiment does not name: use the server's experiment"
+            )
     return arch
 
 
 def _examples(data: Own, facts: wire.About) -> Examples:
-    """With the server's statistics and classes, so that all clients see data alike."""
+    """Return the node's data with the server's classes and statistics, so that all clients normalise alike."""
     mean, std = (torch.tensor(facts[key]) for key in ("mean", "std"))
     classes = wire.whole(facts, "classes")
     if isinstance(data, Examples):
@@ -130,7 +134,7 @@ def _examples(data: Own, facts: wire.About) -> Examples:
 
 
 def _alone(own: Examples, client: int, clients: int) -> Federation:
-    """A federation in which this client alone has data: its own."""
+    """Return a federation in which only this client has data."""
     nothing = torch.arange(0)
     parts = tuple(torch.arange(len(own)) if k == client else nothing for k in range(clients))
     empty = own.subset(nothing)

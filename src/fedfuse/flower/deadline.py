@@ -1,4 +1,4 @@
-"""Work that another machine may keep from ever ending, with an end."""
+"""Run a blocking call with a timeout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
-    """What `work` gives, or raises. After `seconds` it is left to itself, in a thread that holds up nobody."""
+    """Return or raise what `work` does. After `seconds`, raise a FedfuseError and leave `work` in its daemon thread."""
     outcome: SimpleQueue[tuple[T, None] | tuple[None, BaseException]] = SimpleQueue()
 
     def attempt() -> None:
@@ -27,9 +27,9 @@ def within(seconds: float, work: Callable[[], T]) -> T:
         result, error = outcome.get(timeout=seconds)
     except Empty:
         raise FedfuseError(
-            f"the SuperLink did not answer within {seconds:g} s; every finished round is kept: go on with --resume "
-            "once it is back"
+            f"the SuperLink did not answer within {seconds:g} s; every finished round is saved: continue with "
+            "--resume once it is back"
         ) from None
     if error is not None:
         raise error
-    return result  # type: ignore[return-value]  # without an error there is one, which mypy cannot see in the pair
+    return result  # type: ignore[return-value]  # mypy cannot see that there is a result without an error

@@ -1,8 +1,8 @@
-"""What a client keeps from round to round, at its own node.
+"""A client's memory from round to round, stored at its own node.
 
-A round's memory counts only once the server has accepted the round's answer, and the node learns that with its next
-task: the task names the round whose memory is to be used. So memories are filed by round. A server that goes on from
-an earlier checkpoint names an earlier round, and the node follows.
+A round's memory is valid only once the server has accepted the client's update of that round. The node learns this from
+its next task, which names the round whose memory to use, so memories are stored by round. A server that resumes from an
+earlier checkpoint names an earlier round, and the node uses that round's memory.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fedfuse.flower import wire
 from fedfuse.records import checkpoint
 from fedfuse.types import FedfuseError, Groups
 
-KEEP = checkpoint.KEEP + 1  # rounds: as far back as the server's checkpoints, and the one before
-RUN = re.compile(r"[0-9a-f]{32}")  # it becomes the name of a folder, and comes from outside
+KEEP = checkpoint.KEEP + 1  # rounds: as far back as the server's checkpoints, and one more
+RUN = re.compile(r"[0-9a-f]{32}")  # it becomes a folder name, and the server sends it
 
 
 class Store(Protocol):
-    """Bytes by round, of one run and client."""
+    """Bytes by round, for one run and client."""
 
     def rounds(self) -> Iterable[int]: ...
 
@@ -37,7 +37,7 @@ class Store(Protocol):
 
 
 class InFolder:
-    """Files in a folder of the node's choosing: they survive a restart of everything."""
+    """Files in a folder that the node chooses. They survive restarts."""
 
     def __init__(self, folder: Path, run: str, client: int) -> None:
         self.folder = folder.expanduser() / run / f"client-{client}"
@@ -60,7 +60,7 @@ class InFolder:
 
 
 class InState:
-    """Flower's context state: it lives as long as the SuperNode's process and this Flower run."""
+    """Flower's context state. It lasts as long as the SuperNode's process and this Flower run."""
 
     def __init__(self, state: RecordDict, run: str, client: int) -> None:
         self.state, self.prefix = state, f"memory/{run}/{client}/"
@@ -81,7 +81,7 @@ class InState:
 
 
 class Memory:
-    """One client's memories of one run."""
+    """One client's memories in one run."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -89,25 +89,25 @@ class Memory:
     @staticmethod
     def of(folder: str | None, state: RecordDict, run: str, client: int) -> Memory:
         if not RUN.fullmatch(run):
-            raise FedfuseError(f"the server names its run {run!r}: 32 hexadecimal digits are expected")
+            raise FedfuseError(f"received run id {run!r}, not 32 hexadecimal digits: install the server's fedfuse")
         return Memory(InState(state, run, client) if folder is None else InFolder(Path(folder), run, client))
 
     def recall(self, round: int) -> Groups:
-        """What was kept in `round`; nothing for round 0."""
+        """Return the memory of `round`; empty for round 0."""
         if round == 0:
             return {}
         if round not in self._store.rounds():
             raise FedfuseError(
-                f"this node no longer has what the client kept in round {round}: give the node a folder that outlives "
-                'it (node config memory-dir="..."), or start the run anew'
+                f"has lost its memory of round {round} at its node: give the node a folder that survives restarts "
+                '(node config memory-dir="..."), or start a new run'
             )
         return codec.decode(self._store.read(round))[0]
 
     def keep(self, round: int, groups: Groups, recalled: int) -> None:
-        """File `groups` under `round`. Rounds after `recalled` were refused or undone: their memories go."""
+        """Store `groups` under `round`. Drop old memories, and those of refused or undone rounds after `recalled`."""
         self._store.write(round, codec.encode(groups, {}))
-        settled = sorted(r for r in self._store.rounds() if r <= recalled and r != round)
-        kept = {round, *settled[-KEEP:]}
+        earlier = sorted(r for r in self._store.rounds() if r <= recalled and r != round)
+        rounds = {round, *earlier[-KEEP:]}
         for other in list(self._store.rounds()):
-            if other not in kept:
+            if other not in rounds:
                 self._store.drop(other)

@@ -1,6 +1,6 @@
-"""What a reply must pass before its values are looked at: its size, then its header, against the server's template.
+"""Check a reply against the server's template before its values are read: first its size, then its header.
 
-Nothing is allocated by what a header says. The values themselves are for `vet`.
+The checks never allocate what a header claims. `vet` checks the values.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from fedfuse import codec
 from fedfuse.types import Extras, FedfuseError, Snapshot, Tensors, TensorSpec, Update
 
 SLACK = 64 * 1024  # bytes of header for facts and metrics
-PER_TENSOR = 512  # bytes of header for each tensor beside its name, which stands there twice
-MOST = 1 << 30  # bytes of a reply whose length only its client knows (features of each of its examples)
+PER_TENSOR = 512  # bytes of header for each tensor, besides its name, which appears twice
+MOST = 1 << 30  # bytes of a reply whose length only its client knows (features of its examples)
 
-DTYPES = {  # by their names in a safetensors header
+DTYPES = {  # by name in a safetensors header
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
     "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
 }  # fmt: skip
 
 
 class Refused(FedfuseError):
-    """A reply that is not taken, and why."""
+    """Raised for a refused message, with the reason."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a client's reply may hold: a model spec this one, and these tensors beside it."""
+    """What a client's reply may hold: a model like this one, and these tensors besides it."""
 
     client: int
     model: Snapshot | None
     extras: Extras
 
     def update(self, blob: bytes) -> Update:
-        """The update in this blob, once its size and header are right; else `Refused`."""
+        """Decode the update after checking its size and header; raise `Refused` if a check fails."""
         self._check_size(blob)
         self._check_header(blob)
         try:
             update = codec.decode_update(blob)
         except FedfuseError as error:
-            raise Refused(f"sent what cannot be read: {error}") from error
+            raise Refused(f"sent an update that cannot be read: {error}") from error
         if update.client != self.client:
             raise Refused(f"answered as client {update.client}")
         return update
@@ -52,12 +52,12 @@ class Expected:
     def _model_tensors(self) -> dict[str, TensorSpec]:
         if self.model is None:
             return {}
-        return dict(_named("model/params", TensorSpec.each(self.model.params))) | dict(
-            _named("model/buffers", TensorSpec.each(self.model.buffers))
+        return dict(_with_keys("model/params", TensorSpec.each(self.model.params))) | dict(
+            _with_keys("model/buffers", TensorSpec.each(self.model.buffers))
         )
 
     def _extra_tensors(self) -> dict[str, TensorSpec]:
-        return {key: spec for group, specs in self.extras.items() for key, spec in _named(f"extra/{group}", specs)}
+        return {key: spec for group, specs in self.extras.items() for key, spec in _with_keys(f"extra/{group}", specs)}
 
     def _header_limit(self, tensors: Mapping[str, TensorSpec]) -> int:
         return SLACK + sum(PER_TENSOR + 2 * len(name.encode()) for name in tensors)
@@ -65,10 +65,10 @@ class Expected:
     def _check_size(self, blob: bytes) -> None:
         tensors = self._model_tensors() | self._extra_tensors()
         sizes = [_nbytes(spec) for spec in tensors.values()]
-        known = sum(size for size in sizes if size is not None)
-        most = known + self._header_limit(tensors) + (MOST if None in sizes else 0)
+        fixed = sum(size for size in sizes if size is not None)
+        most = fixed + self._header_limit(tensors) + (MOST if None in sizes else 0)
         if len(blob) > most:
-            raise Refused(f"sent {len(blob):,} bytes, where its architecture needs at most {most:,}")
+            raise Refused(f"sent {len(blob):,} bytes, but its architecture needs at most {most:,}")
 
     def _check_header(self, blob: bytes) -> None:
         with_model = self._model_tensors() | self._extra_tensors()
@@ -81,13 +81,13 @@ class Expected:
             _check_entry(key, entries[key], spec)
 
 
-def _named(group: str, specs: Mapping[str, TensorSpec]) -> Iterator[tuple[str, TensorSpec]]:
+def _with_keys(group: str, specs: Mapping[str, TensorSpec]) -> Iterator[tuple[str, TensorSpec]]:
     for name, spec in specs.items():
         yield group + codec.SEPARATOR + name, spec
 
 
 def _nbytes(spec: TensorSpec) -> int | None:
-    """None where only the client knows the length."""
+    """Return the size in bytes, or None if only the client knows a length."""
     size = spec.dtype.itemsize
     for length in spec.shape:
         if not isinstance(length, int):
@@ -97,12 +97,12 @@ def _nbytes(spec: TensorSpec) -> int | None:
 
 
 def _header(blob: bytes, limit: int) -> dict[str, Any]:
-    """The entries of a safetensors header, by name. Only the header's own bytes are read."""
+    """Return the entries of a safetensors header, by name. Read only the header's own bytes."""
     if len(blob) < 8:
-        raise Refused(f"sent {len(blob)} bytes, too few for a header")
+        raise Refused(f"sent {len(blob)} bytes, which is too short for a header")
     length = int.from_bytes(blob[:8], "little")
     if length > min(limit, len(blob) - 8):
-        raise Refused(f"sent a header that claims {length:,} bytes, of {len(blob):,} in all")
+        raise Refused(f"sent a header that claims {length:,} bytes, in a reply of {len(blob):,} bytes")
     try:
         entries = json.loads(blob[8 : 8 + length])
         entries.pop("__metadata__", None)
@@ -115,15 +115,17 @@ def _check_entry(key: str, entry: Any, spec: TensorSpec) -> None:
     if not isinstance(entry, dict) or not isinstance(entry.get("shape"), list):
         raise Refused(f"{key} has no shape in its header")
     dtype = entry.get("dtype")
-    known = DTYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype
-    if problem := spec.mismatch(entry["shape"], known):
+    torch_dtype = DTYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype
+    if problem := spec.mismatch(entry["shape"], torch_dtype):
         raise Refused(f"{key} {problem}")
 
 
 def check_model(sent: Snapshot, own: Tensors, buffers: Tensors) -> None:
-    """A node's own check of the model that it is sent: copying into a net would broadcast a shape that is not its."""
-    for given, wanted in ((sent.params, own), (sent.buffers, buffers)):
-        for name in {*given, *wanted}:
-            a, b = given.get(name), wanted.get(name)
+    """Check the model that a node receives: copying it into a net would broadcast a wrong shape."""
+    for received, expected in ((sent.params, own), (sent.buffers, buffers)):
+        for name in {*received, *expected}:
+            a, b = received.get(name), expected.get(name)
             if a is None or b is None or a.shape != b.shape or a.dtype != b.dtype:
-                raise Refused(f"was sent a {sent.arch} whose {name} is not that of a {sent.arch}")
+                raise Refused(
+                    f"received a {sent.arch} whose {name} does not fit its own: install the server's versions"
+                )

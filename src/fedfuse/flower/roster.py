@@ -1,8 +1,8 @@
 """Which node serves which client: as the nodes declare it, else in the order of their ids.
 
-A node says in its node config which client it serves (`partition-id=3`) and, if it likes, how capable it is
-(`capability=2.5`). It is asked once, when it is first seen. What is found out is written down in the run directory,
-with the run's own id, by which nodes file what their clients keep.
+A node's config declares which client it serves (`partition-id=3`) and optionally how capable it is (`capability=2.5`).
+A node is asked once, when it is first online. The answers are saved in the run directory, with the run's own id, under
+which nodes store their clients' memory.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from fedfuse.records.directory import SCRATCH
 from fedfuse.types import FedfuseError
 
 FILE = "flower.json"
-RAREST = 32  # looks after which a node that never says who it is is asked again: each time holds up a round
-PAUSE = 1.0  # seconds between two looks for nodes that are awaited
+RAREST = 32  # updates after which a node that never answers is asked again: each time delays a round
+PAUSE = 1.0  # seconds between two updates while waiting for nodes
 
 
 @dataclass
 class Roster:
-    """The nodes of one run. `seen` holds all that have been asked, also those that serve nobody."""
+    """The nodes of one run. `seen` holds all that have answered, including those that serve no client."""
 
     path: Path
     clients: int
@@ -42,71 +42,72 @@ class Roster:
     nodes: dict[int, int] = field(default_factory=dict)  # client -> node
     capabilities: dict[int, float] = field(default_factory=dict)  # by client
     seen: set[int] = field(default_factory=set)
-    looks: Counter[int] = field(default_factory=Counter)  # how often a node was there that is not known yet
-    silent: Counter[int] = field(default_factory=Counter)  # how often it did not say who it is
-    begun: bool = False  # then capabilities are settled: architectures went by them
+    looks: Counter[int] = field(default_factory=Counter)  # updates in which a node that has not answered was online
+    silent: Counter[int] = field(default_factory=Counter)  # how often it did not answer
+    begun: bool = False  # capabilities are then fixed: architectures were assigned by them
 
     @staticmethod
     def open(folder: Path, clients: int) -> Roster:
-        """As it was written; nodes are asked again, since ids may have changed hands."""
+        """Open the saved roster, or a new one. Nodes are asked again, since their ids may have changed."""
         path = folder / FILE
         if not path.exists():
             return Roster(path, clients)
         facts = json.loads(path.read_text(encoding="utf-8"))
-        declared = {int(client): value for client, value in facts["capabilities"].items()}
-        return Roster(path, clients, facts["run"], capabilities=declared, begun=True)
+        capabilities = {int(client): value for client, value in facts["capabilities"].items()}
+        return Roster(path, clients, facts["run"], capabilities=capabilities, begun=True)
 
     def save(self) -> None:
         facts = {"run": self.run, "nodes": self.nodes, "capabilities": self.capabilities}
         write_whole(self.path, json.dumps(facts).encode())
 
     def update(self, grid: Grid, timeout: float) -> set[int]:
-        """Ask the nodes that are new, and give those that are online."""
+        """Ask the new nodes, and return all nodes that are online."""
         online = set(grid.get_node_ids())
         new = sorted(node for node in online - self.seen if self._due(node))
         if new:
-            declared = _declared(grid, new, self.path.parent / SCRATCH / "hello", timeout)
-            self.silent.update(set(new) - set(declared))
-            self._enter(declared, online)
+            answers = _ask(grid, new, self.path.parent / SCRATCH / "hello", timeout)
+            self.silent.update(set(new) - set(answers))
+            self._enter(answers, online)
             if self.begun:
                 self.save()
         return online
 
     def _due(self, node: int) -> bool:
-        """Whether to ask this node who it is: at once, and ever more rarely while it does not answer."""
+        """Return whether to ask this node now: at first yes, then less and less often while it does not answer."""
         self.looks[node] += 1
         return self.looks[node] % min(RAREST, 1 << self.silent[node]) == 0
 
     def wait(self, grid: Grid, least: int, timeout: float, answer: float) -> None:
-        """Until every client has a node that is online, and at most `timeout` seconds where the `least` number has."""
+        """Wait until every client has a node online; raise if fewer than `least` have one after `timeout` seconds."""
         deadline = monotonic() + timeout
-        while (served := self._served(grid, answer)) < self.clients and monotonic() < deadline:
+        while (served := self._count_served(grid, answer)) < self.clients and monotonic() < deadline:
             sleep(PAUSE)
         if served < least:
             raise FedfuseError(
-                f"{served} of {self.clients} clients have a node after {timeout:g} s, and {least} must have one: start "
-                f"SuperNodes with --node-config 'partition-id=0' to {self.clients - 1}, wait longer, or ask for fewer"
+                f"{served} of {self.clients} clients have a node after {timeout:g} s, but {least} must have one: start "
+                f"SuperNodes with --node-config 'partition-id=0' to {self.clients - 1}, raise wait, or lower start "
+                "and run.quorum"
             )
         if not self.begun and len(self.capabilities) < self.clients:
             self.capabilities.clear()
         self.begun = True
         self.save()
 
-    def _served(self, grid: Grid, answer: float) -> int:
+    def _count_served(self, grid: Grid, answer: float) -> int:
         online = self.update(grid, answer)
         return sum(node in online for node in self.nodes.values())
 
     def capability(self) -> Tensor | None:
-        """(K,) where every client's node declares one."""
+        """Return the capabilities (K,), or None unless every client's node declares one."""
         if set(self.capabilities) != set(range(self.clients)):
             return None
         return torch.tensor([self.capabilities[k] for k in range(self.clients)], dtype=torch.float64)
 
-    def _enter(self, declared: Mapping[int, wire.About], online: set[int]) -> None:
-        for node, facts in sorted(declared.items()):
+    def _enter(self, answers: Mapping[int, wire.About], online: set[int]) -> None:
+        for node, facts in sorted(answers.items()):
             self.seen.add(node)
             client = facts.get("partition-id", self._free(online))
-            # A client that a node online serves is not taken from it by another that claims the same number.
+            # While a client's node is online, another node cannot claim the same client.
             if type(client) is not int or not 0 <= client < self.clients or self.nodes.get(client) in online:
                 continue
             self.nodes[client] = node
@@ -115,21 +116,21 @@ class Roster:
                 self.capabilities[client] = float(capability)
 
     def _free(self, online: set[int]) -> int | None:
-        """The first client without a node, for a node that does not say whom it serves."""
+        """Return the first client without a node, for a node that declares none."""
         return next((k for k in range(self.clients) if self.nodes.get(k) not in online), None)
 
 
-def _declared(grid: Grid, nodes: Iterable[int], folder: Path, timeout: float) -> dict[int, wire.About]:
-    """What each node says of itself; one that does not answer is asked again when it is next looked for."""
-    asked = list(nodes)
-    greeting = {"protocol": wire.PROTOCOL}
-    messages = [Message(wire.content(greeting), node, MessageType.QUERY, ttl=timeout) for node in asked]
+def _ask(grid: Grid, nodes: Iterable[int], folder: Path, timeout: float) -> dict[int, wire.About]:
+    """Return what each node declares. Nodes that do not answer in time are absent."""
+    node_ids = list(nodes)
+    query = {"protocol": wire.PROTOCOL}
+    messages = [Message(wire.content(query), node, MessageType.QUERY, ttl=timeout) for node in node_ids]
     ids = list(grid.push_messages(messages))
     deadline = monotonic() + timeout
-    found: dict[int, wire.About] = {}
+    facts: dict[int, wire.About] = {}
     with Replies(grid, ids, folder) as replies:
-        for node, id in zip(asked, ids, strict=True):
+        for node, id in zip(node_ids, ids, strict=True):
             for answer in replies.take(id, deadline):
                 if answer.sender == node and answer.about.get("protocol") == wire.PROTOCOL:
-                    found[node] = answer.about
-    return found
+                    facts[node] = answer.about
+    return facts

@@ -1,4 +1,4 @@
-"""The server's side: a Flower ServerApp that drives Flower's Grid with the same round loop as a simulation."""
+"""The server side: a Flower ServerApp that runs the same round loop as a simulation, over Flower's Grid."""
 
 from __future__ import annotations
 
@@ -22,37 +22,47 @@ from fedfuse.runs.run import EngineMaker, refuse_local_objects, run
 from fedfuse.terminal.progress import Lines
 from fedfuse.types import FedfuseError
 
+TYPES = {"out": (str,), "resume": (bool,), "timeout": (float, int), "wait": (float, int), "start": (int,)}
+EXAMPLES = {"out": "'runs/mine'", "resume": "true", "timeout": "600", "wait": "120", "start": "2"}
+
 
 @dataclass(frozen=True)
 class Deployment:
-    """Where a federation's run lies and how long it waits. The keys of the app's run config are the same."""
+    """Where a federation's run is stored and how long it waits. The app's run config has the same keys."""
 
     out: str | None = None  # run directory; by default under ./runs of the server's process
-    resume: bool = False  # go on after the last finished round
-    timeout: float = 600.0  # seconds that nodes have for a round
-    wait: float = 120.0  # seconds that the server waits for its nodes at the start
-    start: int = 0  # clients that must have a node by then; 0 is run.quorum
+    resume: bool = False  # continue after the last finished round
+    timeout: float = 600.0  # seconds for nodes to answer in a round
+    wait: float = 120.0  # seconds to wait for nodes at the start
+    start: int = 0  # clients that must have a node by then, at least run.quorum
 
     def overridden(self, config: UserConfig) -> Deployment:
-        """With what the run config says; an empty text says nothing."""
+        """Return a copy with the values of the run config; empty texts are ignored."""
         keys = [field.name for field in fields(self)]
-        given: dict[str, Any] = {key: config[key] for key in keys if key in config}
-        given = {key: value for key, value in given.items() if value != ""}
-        made = replace(self, **given)
-        if not (made.timeout > 0 and made.wait >= 0):
-            raise FedfuseError(f"timeout = {made.timeout}, wait = {made.wait}: give seconds, above 0")
-        return made
+        values: dict[str, Any] = {key: config[key] for key in keys if key in config}
+        values = {key: value for key, value in values.items() if value != ""}
+        for key, value in values.items():
+            if type(value) not in TYPES[key]:
+                expected = " or ".join(kind.__name__ for kind in TYPES[key])
+                raise FedfuseError(f"{key} = {value!r} in the run config: give {expected}, as in {key}={EXAMPLES[key]}")
+        deployment = replace(self, **values)
+        if not (deployment.timeout > 0 and deployment.wait >= 0):
+            raise FedfuseError(
+                f"timeout = {deployment.timeout}, wait = {deployment.wait}: give seconds, a timeout above 0 and a wait "
+                "of at least 0"
+            )
+        return deployment
 
 
 def server_app(experiment: Experiment | str | Path, deployment: Deployment | None = None) -> ServerApp:
-    """A ServerApp for `experiment`: a value, a file or a built-in name, the same as the nodes'."""
+    """Return a ServerApp for `experiment`: a value, a file or a built-in name, the same as the nodes'."""
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: ServerContext) -> None:
-        chosen = (deployment or Deployment()).overridden(context.run_config)
-        loaded = experiment if isinstance(experiment, Experiment) else load(experiment)
-        serve(loaded, grid, chosen)
+        settings = (deployment or Deployment()).overridden(context.run_config)
+        value = experiment if isinstance(experiment, Experiment) else load(experiment)
+        serve(value, grid, settings)
 
     return app
 
@@ -65,7 +75,7 @@ def serve(experiment: Experiment, grid: Grid, deployment: Deployment) -> None:
 
 
 def over(grid: Grid, deployment: Deployment) -> EngineMaker:
-    """Engines over this grid's nodes, once they are there."""
+    """Return a function that waits for this grid's nodes and makes an engine over them."""
 
     def engines(experiment: Experiment, federation: Federation, path: Path) -> tuple[Engine, Tensor | None]:
         refuse_local_objects(experiment, "nodes are other processes, which")

@@ -1,7 +1,7 @@
-"""The same experiment inside Flower's simulation, which spreads the clients' work over Ray: one machine or a cluster.
+"""Run an experiment in Flower's simulation, which distributes the clients' work over Ray: one machine or a cluster.
 
-The round loop stays in this thread, where Ctrl-C and errors are what they are in every other engine. Flower's
-simulation runs in a thread beside it: its ServerApp only hands over the Grid, and ends when the run does.
+The round loop stays in this thread, so Ctrl-C and errors behave as in every other engine. Flower's simulation runs in
+another thread: its ServerApp only hands over the Grid, and ends when the run ends.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ from fedfuse.flower.server import Deployment, over
 from fedfuse.records.directory import SCRATCH
 from fedfuse.records.observer import Observer
 from fedfuse.runs.display import Display, Silent
-from fedfuse.runs.run import Run, run
+from fedfuse.runs.run import Run, refuse_local_objects, run
 from fedfuse.select import cohort_size
 from fedfuse.threads import cores
 from fedfuse.types import FedfuseError
 
-START = 300.0  # seconds until a first client answers: Ray starts, and a process imports PyTorch
-PATIENCE = 30 * 86400.0  # seconds for a round: as on one machine, clients take what they take; who dies is told of
-GRACE = 1.0  # seconds between asking a process of Ray's to end and ending it
-LOOK = 0.2  # seconds between two looks at something that is awaited
+START = 300.0  # seconds for a first client to answer: Ray starts, and a process imports PyTorch
+PATIENCE = 30 * 86400.0  # seconds for a round: as on one machine, no client is cut off; one that dies is reported
+GRACE = 1.0  # seconds between SIGTERM and the forced exit of a Ray process
+LOOK = 0.2  # seconds between two polls
 LOOPBACK = "127.0.0.1"
 CLUSTER = "RAY_ADDRESS"
-TOO_SLOW = "timed out during startup"  # Ray's words
+TOO_SLOW = "timed out during startup"  # part of Ray's error message
 
-# Nothing is reported to Ray's makers; no advice about graphics cards; no line about each process that ends.
+# No usage statistics, no advice about GPUs, no log line for each process that ends.
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
 }
-# Ray replaces 127.0.0.1 by the machine's outward address unless it is told that there is no cluster. The switch is
-# named after the systems where that is the default, and holds on all.
+# Ray replaces 127.0.0.1 by the machine's external address unless clusters are disabled. The variable is named after the
+# systems where that is the default, but applies to all.
 ALONE = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    "RAY_prestart_worker_first_driver": "0",  # Flower's clients get processes of their own: these would idle
+    "RAY_prestart_worker_first_driver": "0",  # these processes would idle: Flower starts its own for clients
 }
 
 
@@ -76,34 +76,35 @@ def simulate(
 
     Ray is started on this machine, unless RAY_ADDRESS names a cluster.
     """
+    refuse_local_objects(experiment, "the simulation's nodes are other processes, which")
     if find_spec("ray") is None:
         raise FedfuseError("Flower's simulation needs Ray: pip install 'fedfuse[flower-simulation]'")
-    shown = display or Silent()
+    progress = display or Silent()
     with ExitStack() as simulation:
 
         def engines(experiment: Experiment, federation: Federation, path: Path) -> tuple[Engine, Tensor | None]:
-            grid = simulation.enter_context(_simulated(experiment, federation, path.resolve(), shown))
+            grid = simulation.enter_context(_simulation_grid(experiment, federation, path.resolve(), progress))
             return over(grid, Deployment(timeout=PATIENCE))(experiment, federation, path)
 
-        return run(experiment, out, resume=resume, display=shown, observers=observers, engines=engines)
+        return run(experiment, out, resume=resume, display=progress, observers=observers, engines=engines)
 
 
 @contextmanager
-def _simulated(experiment: Experiment, federation: Federation, path: Path, display: Display) -> Iterator[Grid]:
-    """The Grid of a simulation that is up, with a node for each client."""
+def _simulation_grid(experiment: Experiment, federation: Federation, path: Path, display: Display) -> Iterator[Grid]:
+    """Start a simulation with a node for each client, and yield its Grid."""
     data, memory = path / SCRATCH / "federation", path / "flower" / "memory"
     federation.save(data)
     memory.mkdir(parents=True, exist_ok=True)
     app = _clients(experiment.toml(), data, memory)
     display.preparing("starting Ray", 0.0)
-    with _ray(experiment, len(federation)) as config, _started(app, len(federation), config) as grid:
+    with _ray(experiment, len(federation)) as config, _running_grid(app, len(federation), config) as grid:
         display.preparing("starting Ray", 1.0)
         yield grid
 
 
 @contextmanager
-def _started(app: ClientApp, nodes: int, config: dict[str, Any]) -> Iterator[Grid]:
-    """Ray gives itself 30 s to start, a fixed number: where that is too little, a second try finds all warm."""
+def _running_grid(app: ClientApp, nodes: int, config: dict[str, Any]) -> Iterator[Grid]:
+    """Start the simulation. Ray's start timeout is fixed at 30 s: if it expires, try once more, with warm caches."""
     simulation = _Simulation(app, nodes, config)
     try:
         grid = simulation.start()
@@ -122,14 +123,14 @@ class _Simulation:
     """Flower's simulation in a thread of its own."""
 
     def __init__(self, app: ClientApp, nodes: int, config: dict[str, Any]) -> None:
-        self._over, self._grids = Event(), SimpleQueue[Grid]()
+        self._stop, self._grids = Event(), SimpleQueue[Grid]()
         self._failure: BaseException | None = None
         server = ServerApp()
 
         @server.main()
         def main(grid: Grid, context: NodeContext) -> None:
             self._grids.put(grid)
-            self._over.wait()
+            self._stop.wait()
 
         def run() -> None:
             try:
@@ -142,18 +143,18 @@ class _Simulation:
     def start(self) -> Grid:
         self._thread.start()
         try:
-            return self._answering()
+            return self._wait_for_client()
         except BaseException:
             self.stop()
             raise
 
     def stop(self) -> None:
-        """Clients at work end with the run's scratch folder, so that nobody waits here for a long one."""
-        self._over.set()
+        """End the simulation. Working clients exit with the run's scratch folder, so this does not wait for them."""
+        self._stop.set()
         self._thread.join()
 
-    def _answering(self) -> Grid:
-        """The Grid, once a first client answers: nodes are listed before anything runs."""
+    def _wait_for_client(self) -> Grid:
+        """Return the Grid once a first client answers: nodes are listed before anything runs."""
         deadline = monotonic() + START
         while self._grids.empty():
             self._wait(deadline)
@@ -161,11 +162,11 @@ class _Simulation:
         while not (nodes := list(grid.get_node_ids())):
             self._wait(deadline)
         hello = Message(wire.content({"protocol": wire.PROTOCOL}), nodes[0], MessageType.QUERY, ttl=START)
-        asked = list(grid.push_messages([hello]))
-        while not (answers := list(grid.pull_messages(asked))):
+        ids = list(grid.push_messages([hello]))
+        while not (answers := list(grid.pull_messages(ids))):
             self._wait(deadline)
         if answers[0].has_error():
-            raise FedfuseError(f"a first client failed at its start: {wire.told(answers[0].error.reason)}")
+            raise FedfuseError(f"the first client failed to start: {wire.told(answers[0].error.reason)}")
         return grid
 
     def _wait(self, deadline: float) -> None:
@@ -177,14 +178,14 @@ class _Simulation:
 
 
 def _root(error: BaseException | None) -> str:
-    """What came first: Flower wraps it twice, and says only that something went wrong."""
+    """Return the first cause: Flower wraps it twice, in errors without details."""
     while error is not None and error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {error}"
 
 
 def _clients(experiment: str, data: Path, memory: Path) -> ClientApp:
-    """The ClientApp of all nodes. Flower sends it along with each message: so it holds names, not data."""
+    """Return the ClientApp of all nodes. Flower sends it with each message, so it holds paths, not data."""
     app = ClientApp()
 
     def forward(message: Message, context: NodeContext) -> Message:
@@ -199,28 +200,28 @@ def _clients(experiment: str, data: Path, memory: Path) -> ClientApp:
 
 @cache
 def _client(experiment: str, data: str) -> ClientApp:
-    """The one that does the work: made once in each of Ray's processes, over data that they share."""
+    """Return the ClientApp that does the work, one per Ray process, over shared data."""
     folder = Path(data)
     if not folder.is_dir():
         raise FedfuseError(
-            f"{folder} is not there on this machine: give an --out that all machines of the cluster have under its name"
+            f"{folder} does not exist on this machine: give an --out that all machines of the cluster share"
         )
     Thread(target=_end_with, args=(folder,), daemon=True).start()
     return serving(Node(Experiment(**tomllib.loads(experiment)), None, {"all": Federation.open(folder)}))
 
 
 def _end_with(folder: Path) -> None:
-    """A run that ends removes its scratch folder, and this process ends too, even in the middle of a client's work."""
+    """End this process when the run ends and removes its scratch folder, even during a client's work."""
     while folder.is_dir():
         sleep(LOOK)
-    os.kill(os.getpid(), signal.SIGTERM)  # by which Ray knows that it is meant
+    os.kill(os.getpid(), signal.SIGTERM)  # tells Ray that the exit is intended
     sleep(GRACE)
     os._exit(0)
 
 
 @contextmanager
 def _ray(experiment: Experiment, clients: int) -> Iterator[dict[str, Any]]:
-    """Flower's backend config. While it is in use Flower and Ray are quiet and, without a cluster, stay on loopback."""
+    """Yield Flower's backend config. Inside, Flower and Ray are quiet and, without a cluster, stay on loopback."""
     settings, cluster = experiment.run, os.environ.get(CLUSTER)
     quiet = {"logging_level": "CRITICAL", "log_to_driver": False, "include_dashboard": False}
     resources = {"num_cpus": settings.threads, "num_gpus": 0.0}
@@ -229,7 +230,7 @@ def _ray(experiment: Experiment, clients: int) -> Iterator[dict[str, Any]]:
             yield {"init_args": {**quiet, "address": cluster}, "client_resources": resources}
             return
         at_once = min(settings.workers or cores(), cohort_size(clients, settings.fraction))
-        # Ray's sockets lie in there, and the system bounds the length of their names: other folders may be too deep.
+        # Ray puts its sockets there, and the system limits the length of their paths: other folders may be too deep.
         with tempfile.TemporaryDirectory(prefix="fedfuse-", dir="/tmp", ignore_cleanup_errors=True) as folder:
             here = {"address": "local", "_node_ip_address": LOOPBACK, "_temp_dir": folder}
             limit = {"num_cpus": at_once * settings.threads}
@@ -238,7 +239,7 @@ def _ray(experiment: Experiment, clients: int) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _environment(defaults: dict[str, str]) -> Iterator[None]:
-    """With these variables where they are not set. Flower changes PYTHONPATH: it is put back as well."""
+    """Set these variables if they are unset, and restore them. Restore PYTHONPATH too, which Flower changes."""
     before = {key: os.environ.get(key) for key in (*defaults, "PYTHONPATH")}
     for key, value in defaults.items():
         os.environ.setdefault(key, value)
@@ -254,7 +255,7 @@ def _environment(defaults: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """What fails is in the run's records and errors, by client and reason; Flower and Ray would say it again."""
+    """Silence Flower and Ray: failures are already in the run's records and errors, by client and reason."""
     loggers = [logging.getLogger(name) for name in ("flwr", "ray")]
     before = [logger.level for logger in loggers]
     for logger in loggers:

@@ -1,7 +1,7 @@
-"""What travels over Flower: one array that holds one safetensors blob, and a few plain facts about it.
+"""The format of Flower messages: one array that holds one safetensors blob, and a few plain facts about it.
 
-A model as one blob, not as an array per tensor: Flower keeps an object per array, and a net has hundreds of tensors.
-Who is asked stands among the facts and not in the blob, so that all who are sent the same are sent the same bytes:
+A model is one blob, not an array per tensor: Flower keeps an object per array, and a net has hundreds of tensors.
+The client's number is among the facts, not in the blob, so that clients with the same task receive the same bytes:
 Flower stores and uploads them once.
 """
 
@@ -15,30 +15,31 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, ConfigRecordValues, Messa
 from fedfuse import codec
 from fedfuse.types import Failure, FedfuseError, Task, Tensors, Update
 
-PROTOCOL = 1  # raised when what travels changes: a node and a server that differ say so and stop
+PROTOCOL = 1  # incremented when the format changes; a node refuses tasks of another version
 TASK, UPDATE, ABOUT, BLOB = "task", "update", "about", "blob"
 REPLIED = ("protocol", "client", "round", "attempt", "kept", "failure", "partition-id", "capability")
-HELD = 8  # encoded tasks that are kept for others: as many as there are architectures, where all share theirs
-NOBODY = -1  # stands for the client in a task's blob
+HELD = 8  # encoded tasks in the cache: one per architecture, if clients share models
+NOBODY = -1  # placeholder for the client in a task's blob
 LONGEST_REASON = 500
 
 About = Mapping[str, ConfigRecordValues]
 
 
 class Encoder:
-    """Tasks of one round as arrays, each encoded once however many clients are sent it."""
+    """Encodes the tasks of one round as arrays, each once for all clients that receive it."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[int, ...], tuple[list[Tensors], Array]] = {}  # groups are held: their ids stay theirs
+        # The groups are held too, so that their ids are not reused.
+        self._cache: dict[tuple[int, ...], tuple[list[Tensors], Array]] = {}
 
     def array(self, task: Task) -> Array:
         groups = task.groups()
         key = tuple(id(group) for group in groups)
-        if key not in self._made:
-            if len(self._made) == HELD:
-                del self._made[next(iter(self._made))]
-            self._made[key] = groups, array_of(codec.encode_task(replace(task, client=NOBODY)))
-        return self._made[key][1]
+        if key not in self._cache:
+            if len(self._cache) == HELD:
+                del self._cache[next(iter(self._cache))]
+            self._cache[key] = groups, array_of(codec.encode_task(replace(task, client=NOBODY)))
+        return self._cache[key][1]
 
 
 def array_of(blob: bytes) -> Array:
@@ -46,7 +47,7 @@ def array_of(blob: bytes) -> Array:
 
 
 def content(about: About, name: str | None = None, array: Array | None = None) -> RecordDict:
-    """A message's content: the facts and, under `name`, the blob."""
+    """Return a message's content: the facts and, under `name`, the blob."""
     records = RecordDict({ABOUT: ConfigRecord(dict(about))})
     if name is not None and array is not None:
         records[name] = ArrayRecord({BLOB: array})
@@ -54,27 +55,27 @@ def content(about: About, name: str | None = None, array: Array | None = None) -
 
 
 def about(message: Message) -> About:
-    """The facts of a message from outside. Their types are whatever the sender chose."""
-    found = message.content.get(ABOUT) if message.has_content() else None
-    if not isinstance(found, ConfigRecord):
-        raise FedfuseError("a message without its facts: not one of fedfuse")
-    return found
+    """Return the facts of a received message. The sender chose their types: check them before use."""
+    facts = message.content.get(ABOUT) if message.has_content() else None
+    if not isinstance(facts, ConfigRecord):
+        raise FedfuseError(f"a message without its record {ABOUT!r}: use fedfuse's apps on both sides")
+    return facts
 
 
 def blob(message: Message, name: str) -> bytes:
     record = message.content.get(name) if message.has_content() else None
     array = record.get(BLOB) if isinstance(record, ArrayRecord) else None
     if array is None or not isinstance(array.data, bytes):
-        raise FedfuseError(f"a message without its {name}")
+        raise FedfuseError(f"a message without its record {name!r}: use fedfuse's apps on both sides")
     return array.data
 
 
 def read_task(message: Message) -> Task:
-    """The task that a node is sent."""
+    """Return the task in a message from the server."""
     facts = about(message)
     if facts.get("protocol") != PROTOCOL:
         raise FedfuseError(
-            f"the server speaks version {facts.get('protocol')!r} of what travels, this node {PROTOCOL}: "
+            f"the server uses protocol version {facts.get('protocol')!r}, this node version {PROTOCOL}: "
             "install the same fedfuse on both"
         )
     client = whole(facts, "client")
@@ -84,19 +85,21 @@ def read_task(message: Message) -> Task:
 def whole(facts: About, key: str) -> int:
     value = facts.get(key)
     if type(value) is not int or value < 0:
-        raise FedfuseError(f"a message whose {key} is {value!r}, not a whole number")
+        raise FedfuseError(
+            f"received a message whose {key} is {value!r}, not a whole number: install the server's fedfuse"
+        )
     return value
 
 
 def reply(asked: About, answer: Update | Failure, kept: bool) -> RecordDict:
-    """What a node answers: its update, or why there is none."""
-    echoed: dict[str, ConfigRecordValues] = {key: asked[key] for key in ("client", "round", "attempt")}
+    """Return the content of a node's reply: its update, or the reason of its failure."""
+    task_facts: dict[str, ConfigRecordValues] = {key: asked[key] for key in ("client", "round", "attempt")}
     if isinstance(answer, Failure):
-        return content({**echoed, "failure": told(answer.reason)})
-    return content({**echoed, "kept": kept}, UPDATE, array_of(codec.encode_update(answer)))
+        return content({**task_facts, "failure": told(answer.reason)})
+    return content({**task_facts, "kept": kept}, UPDATE, array_of(codec.encode_update(answer)))
 
 
 def told(reason: object) -> str:
-    """A reason from outside as one line of bounded length: it goes into records and onto terminals."""
+    """Return an untrusted text as one printable line of bounded length, for records and terminals."""
     line = "".join(c if c.isprintable() else " " for c in str(reason))
     return line if len(line) <= LONGEST_REASON else line[:LONGEST_REASON] + " ..."

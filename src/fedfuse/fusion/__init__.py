@@ -1,4 +1,4 @@
-"""How a server turns many answers into one model per architecture."""
+"""How the server turns many updates into one model per architecture."""
 
 from fedfuse.fusion.admission import Admission, DropWorst, admit_all
 from fedfuse.fusion.aggregate import Aggregate, Aggregated, Averaged, Momentum, RunningAggregate, WeightedMean

@@ -19,11 +19,11 @@ from fedfuse.types import FedfuseError, Update, model_of
 
 class Admission(Protocol):
     def __call__(self, updates: Iterable[Update], ctx: Context) -> Iterator[tuple[Update, str | None]]:
-        """The same updates in the same order, each with the reason why it is left out, or None."""
+        """Yield the same updates in the same order, each with the reason why it is left out, or None."""
 
 
 def admit_all(updates: Iterable[Update], ctx: Context) -> Iterator[tuple[Update, str | None]]:
-    """Every update takes part."""
+    """Admit every update."""
     return ((update, None) for update in updates)
 
 
@@ -31,9 +31,9 @@ def admit_all(updates: Iterable[Update], ctx: Context) -> Iterator[tuple[Update,
 class DropWorst:
     """FedDF's drop-worst: a client whose validation accuracy is below `factor` times chance is left out of everything.
 
-    With `deviations` (1.5 in the released code): if none is that bad, those below mean - deviations * std are left
-    out. As in the code, the best client is not counted in mean and std. This needs all accuracies first, so updates
-    wait in a temporary folder, not in memory.
+    With `deviations` (1.5 in the released code): if no client is that bad, those below mean - deviations * std are left
+    out. As in the code, mean and std exclude the best client. This needs all accuracies first, so updates are stored in
+    a temporary folder, not in memory.
     """
 
     factor: float = 1.2
@@ -44,11 +44,11 @@ class DropWorst:
 
     def __call__(self, updates: Iterable[Update], ctx: Context) -> Iterator[tuple[Update, str | None]]:
         if not len(ctx.data.validation):
-            raise FedfuseError("drop-worst looks at validation accuracy: hold out data.validation")
-        bar = self.factor / ctx.data.validation.classes
+            raise FedfuseError("drop-worst needs validation accuracies: set data.validation")
+        threshold = self.factor / ctx.data.validation.classes
         if self.deviations is None:
             for update in updates:
-                yield update, _problem(_validation_accuracy(update, ctx), bar, "chance")
+                yield update, _problem(_validation_accuracy(update, ctx), threshold, "chance")
             return
         with tempfile.TemporaryDirectory(prefix="fedfuse-") as folder:
             accuracies: list[float] = []
@@ -56,13 +56,13 @@ class DropWorst:
                 accuracies.append(_validation_accuracy(update, ctx))
                 (Path(folder) / str(len(accuracies))).write_bytes(codec.encode_update(update))
             what = "chance"
-            if all(accuracy >= bar for accuracy in accuracies):
-                bar, what = self._outlier_bar(accuracies), f"the mean less {self.deviations:g} deviations"
+            if all(accuracy >= threshold for accuracy in accuracies):
+                threshold, what = self._outlier_threshold(accuracies), f"the mean minus {self.deviations:g} deviations"
             for number, accuracy in enumerate(accuracies, 1):
-                stored = codec.decode_update((Path(folder) / str(number)).read_bytes())
-                yield stored, _problem(accuracy, bar, what)
+                update = codec.decode_update((Path(folder) / str(number)).read_bytes())
+                yield update, _problem(accuracy, threshold, what)
 
-    def _outlier_bar(self, accuracies: list[float]) -> float:
+    def _outlier_threshold(self, accuracies: list[float]) -> float:
         others = sorted(accuracies)[:-1]
         if not others or self.deviations is None:
             return -math.inf
@@ -70,9 +70,9 @@ class DropWorst:
 
 
 def _validation_accuracy(update: Update, ctx: Context) -> float:
-    net = ctx.nets.load(model_of(update, "drop-worst judges client models"), "teacher")
+    net = ctx.nets.load(model_of(update, "drop-worst evaluates client models"), "teacher")
     return evaluate(net, ctx.data.validation).accuracy
 
 
-def _problem(accuracy: float, bar: float, what: str) -> str | None:
-    return None if accuracy >= bar else f"validation accuracy {accuracy:.4f} is below {bar:.4f} ({what})"
+def _problem(accuracy: float, threshold: float, what: str) -> str | None:
+    return None if accuracy >= threshold else f"validation accuracy {accuracy:.4f} is below {threshold:.4f} ({what})"

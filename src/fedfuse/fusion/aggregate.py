@@ -1,6 +1,6 @@
 """Aggregates: the client models of a round -> one model per architecture.
 
-An aggregate is started with the server's state, given one update at a time, and asked for its value at the end.
+An aggregate starts from the server's state, takes one update at a time, and gives its value at the end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BufferPolicy = Literal["mean", "keep", "recalibrate"]
 
 
 class Aggregated(NamedTuple):
-    """The models of the architectures that took part, and what the server is to remember."""
+    """The models of the architectures that took part, and the server's new memory."""
 
     models: Models
     memory: Groups
@@ -33,7 +33,7 @@ class RunningAggregate(Protocol):
     """An aggregate of one round."""
 
     def add(self, update: Update) -> None:
-        """Take in one client's update. It is not kept."""
+        """Add one client's update. The update is not kept."""
 
     def value(self) -> Aggregated: ...
 
@@ -46,8 +46,8 @@ class Aggregate(Protocol):
 class WeightedMean:
     """The mean of the client models of each architecture, weighted by their number of examples.
 
-    Batch-norm statistics have a policy of their own. `mean` averages them like parameters; `keep` leaves the
-    server's; `recalibrate` measures them on the pool with the averaged parameters.
+    `buffers` is the policy for batch-norm statistics: `mean` averages them like parameters, `keep` leaves the server's,
+    and `recalibrate` measures them on the pool with the averaged parameters.
     """
 
     weights: Weights = "examples"
@@ -75,14 +75,14 @@ class _RunningWeightedMean:
 
 
 def with_buffers(model: Snapshot, policy: BufferPolicy, server: ServerState, ctx: Context) -> Snapshot:
-    """The model with its batch-norm statistics as the policy says."""
+    """Return the model with batch-norm statistics by the policy."""
     if policy == "keep":
         return replace(model, buffers=tree.map_trees(torch.clone, server.models[model.arch].buffers))
     return recalibrate(model, ctx) if policy == "recalibrate" else model
 
 
 def recalibrate(model: Snapshot, ctx: Context, batch_size: int = 256) -> Snapshot:
-    """The model with its batch-norm statistics measured on the pool, as a mean over its batches."""
+    """Return the model with batch-norm statistics measured on the pool, as a mean over its batches."""
     pool = ctx.pool
     if pool is None:
         raise FedfuseError("buffers = 'recalibrate' measures batch-norm statistics on the pool: set data.pool")
@@ -96,7 +96,7 @@ def recalibrate(model: Snapshot, ctx: Context, batch_size: int = 256) -> Snapsho
 class Momentum:
     """Server momentum: v := beta v + (x - mean), x := x - v, for the parameters; buffers follow the mean.
 
-    x - v is computed as mean - beta v_old, the same number: so beta = 0 is the mean itself, bit for bit.
+    x - v is computed as mean - beta v_old, which is the same number: so beta = 0 gives the mean itself, bit for bit.
     """
 
     beta: float = 0.9

@@ -1,4 +1,4 @@
-"""Batch-norm statistics, measured afresh."""
+"""Recompute batch-norm statistics."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fedfuse.predict import Pool
 
 
 def recompute_batch_norm(net: nn.Module, pool: Pool, rows: Tensor, batch_size: int, layers: torch.Generator) -> None:
-    """Measure them on the pool's `rows` (n,), in place, as the mean over batches that all weigh the same.
+    """Measure batch-norm statistics on the pool's `rows` (n,), in place, as the mean over equally weighted batches.
 
     Only whole batches count, unless there is none: a small last batch would weigh too much, and batch norm cannot
-    take a batch of one. Layers that draw for themselves use `layers`.
+    take a batch of one. Layers that draw random numbers draw from `layers`.
     """
     whole = max(1, len(rows) // batch_size)
     device = next(net.parameters()).device

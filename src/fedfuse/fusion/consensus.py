@@ -1,4 +1,4 @@
-"""Fed-ET's consensus: confident teachers weigh more, and a second term learns from those that disagree with it."""
+"""Fed-ET's consensus: confident teachers weigh more, and a second loss term uses those that disagree with it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ class Consensus(NamedTuple):
 
     consensus: Tensor  # (N, C) the variance-weighted sum of their probabilities
     labels: Tensor  # (N,) its largest class
-    diversity: Tensor  # (N, C) the same over the teachers with another class, as a distribution; 0 without any
+    diversity: Tensor  # (N, C) the same over the teachers that predict another class, normalised; 0 without any
     mass: Tensor  # (N,) their share of the weight
 
 
 @dataclass(frozen=True)
 class VarianceWeighted:
-    """Teachers weigh by the variance of their C probabilities, input by input (Fed-ET, Equations 2 to 8).
+    """Weight teachers by the variance of their C probabilities, for each input (Fed-ET, Equations 2 to 8).
 
-    A teacher that is sure of a class has a high variance, one with flat probabilities has none. The weights of those
-    that disagree (Equation 8) are normalised over all teachers, so they sum to `mass`: less than 1, unless the
-    consensus's class is no teacher's own. The labels are the consensus; `ConsensusWithDiversity` also uses the
-    diversity.
+    A confident teacher has a high variance, one with equal probabilities has none. The weights of those that disagree
+    (Equation 8) are normalised over all teachers, so they sum to `mass`: less than 1, unless no teacher predicts the
+    class of the consensus. The labels are the consensus; `ConsensusWithDiversity` also uses the diversity.
     """
 
     temperature: float = 1.0
@@ -41,19 +40,19 @@ class VarianceWeighted:
         bounds.positive(self, temperature=self.temperature)
 
     def __call__(self, logits: Tensor, weights: Tensor | None = None) -> Consensus:
-        """Logits (M, N, C); each teacher's variance is multiplied by its weight (M,), by default 1."""
+        """Return the consensus of logits (M, N, C). Each teacher's variance is multiplied by its weight (M,), or 1."""
         logits, shares = as_stack(logits, weights)
         probs = torch.softmax(logits.double() / self.temperature, 2)
         confidence = shares.double()[:, None] * probs.var(2, unbiased=False)  # (M, N)
         total = confidence.sum(0)
-        # Where all variances are 0, teachers count alike.
-        alike = (shares / shares.sum()).double()[:, None]
-        alpha = torch.where(total > 0, confidence / total.clamp(min=torch.finfo(total.dtype).tiny), alike)
+        # Where all variances are 0, use the weights alone.
+        fallback = (shares / shares.sum()).double()[:, None]
+        alpha = torch.where(total > 0, confidence / total.clamp(min=torch.finfo(total.dtype).tiny), fallback)
         consensus = torch.einsum("mn,mnc->nc", alpha, probs)
         labels = consensus.argmax(1)
-        against = alpha * (probs.argmax(2) != labels)
-        mass = against.sum(0)
-        diversity = torch.einsum("mn,mnc->nc", against, probs)
+        dissent = alpha * (probs.argmax(2) != labels)
+        mass = dissent.sum(0)
+        diversity = torch.einsum("mn,mnc->nc", dissent, probs)
         diversity /= diversity.sum(1, keepdim=True).clamp(min=torch.finfo(mass.dtype).tiny)
         return Consensus(consensus.float(), labels, diversity.float(), mass.float())
 
@@ -62,7 +61,7 @@ class VarianceWeighted:
 
 
 class _RunningConsensus(TableTarget):
-    """Who disagrees is known only when all teachers are there: so it keeps the table."""
+    """Keeps the table, because which teachers disagree is known only once all are added."""
 
     def __init__(self, target: VarianceWeighted, rows: int, classes: int) -> None:
         super().__init__(lambda logits, weights: target(logits, weights).consensus, rows, classes)
@@ -77,8 +76,8 @@ class _RunningConsensus(TableTarget):
 class ConsensusWithDiversity:
     """Fed-ET's loss (Equation 10): cross entropy with the consensus's class, plus lam KL(diversity || student).
 
-    Equation 9 takes the KL of an s_div that does not sum to 1. With `weight` "mass" it is the KL of the distribution,
-    times its mass: this has the gradient of the equation's, and where all agree the term is exactly 0.
+    Equation 9 takes the KL of an s_div that does not sum to 1. With `weight` "mass" the term is the KL of the
+    normalised distribution, times its mass: it has the equation's gradient, and is exactly 0 where all teachers agree.
     With "plain" every input on which some teacher disagrees counts in full.
     """
 
@@ -90,10 +89,10 @@ class ConsensusWithDiversity:
 
     def __call__(self, labels: SoftLabels) -> SoftLabels:
         if labels.diversity is None:
-            raise FedfuseError("ConsensusWithDiversity needs to know who disagrees: its target is VarianceWeighted()")
+            raise FedfuseError("ConsensusWithDiversity needs the labels' diversity: use the target VarianceWeighted()")
         diversity, mass = labels.diversity
         weight = self.lam * (mass if self.weight == "mass" else (mass > 0).float())
         hard = F.one_hot(labels.probs.argmax(1), labels.probs.shape[1])
-        # The loss is linear in the labels, so the two terms are one cross entropy with labels that sum to 1 + weight.
+        # The loss is linear in the labels, so both terms are one cross entropy with labels that sum to 1 + weight.
         both = hard + weight[:, None] * diversity
         return replace(labels, probs=both, floor=weight * entropy(diversity), diversity=None)

@@ -1,4 +1,4 @@
-"""The loop that all distillers share: gradient steps on batches of the pool, towards its soft labels."""
+"""The training loop that all distillers share: gradient steps on batches of the pool and their soft labels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHECK_EVERY = 100  # steps between two checks that the loss is finite
 
 
 class Descent:
-    """Steps of one student. `walk` yields the number of steps taken so far."""
+    """The steps of one student. `walk` yields the number of steps so far."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Descent:
         pool: Pool,
         labels: SoftLabels,
         optimizer: optimizers.Optimizer,
-        rate: Callable[[int], float],  # of a step, from 1
+        rate: Callable[[int], float],  # the learning rate of a step, from 1
         *,
         steps: int,
         batch_size: int,
@@ -43,36 +43,36 @@ class Descent:
         self._floors: list[Tensor] = []
         self._parameters = optimizer.parameters
         self._device = self._parameters[0].device
-        self._softened = labels.temperature != 1
+        self._has_temperature = labels.temperature != 1
         self._scale = labels.temperature**2 / (labels.probs.shape[1] if per_class else 1)
-        self._scaled = self._scale != 1
+        self._has_scale = self._scale != 1
 
     def walk(self, draw: Draw) -> Iterator[int]:
         """Take the steps. Batches, augmentation and random layers draw from `draw`."""
-        order, views, size = draw("order"), draw("augment"), len(self.labels.rows)
+        order, augment_rng, size = draw("order"), draw("augment"), len(self.labels.rows)
         change = None
         if self.augment != "none":
             change = augmentation(self.augment, tuple(self.pool.batch(self.labels.rows[:1]).shape[1:]))
         with _training(self.net, draw("layers")):
             while self.taken < self.steps:
-                # In whole batches: what is left over comes up in another epoch's order.
+                # Only whole batches: each epoch has another order, so the rows left out change.
                 number = min(size // self.batch_size, self.steps - self.taken)
-                drawn = torch.randperm(size, generator=order)[: number * self.batch_size].view(number, -1)
-                self._floors.append(self.labels.floor[drawn].mean(1))
-                for index in drawn:
+                batches = torch.randperm(size, generator=order)[: number * self.batch_size].view(number, -1)
+                self._floors.append(self.labels.floor[batches].mean(1))
+                for index in batches:
                     x = self.pool.batch(self.labels.rows[index])
-                    self._step(x if change is None else change(x, views), self.labels.probs[index])
+                    self._step(x if change is None else change(x, augment_rng), self.labels.probs[index])
                     yield self.taken
         self._check_finite()
 
     def _step(self, x: Tensor, probs: Tensor) -> None:
         """One gradient step on inputs (B, ...) with soft labels (B, C)."""
         logits = self.net(x.to(self._device))
-        if self._softened:
+        if self._has_temperature:
             logits = logits / self.labels.temperature
         loss = F.cross_entropy(logits, probs.to(self._device))
         self.optimizer.zero_grad()
-        (loss * self._scale if self._scaled else loss).backward()  # type: ignore[no-untyped-call]
+        (loss * self._scale if self._has_scale else loss).backward()  # type: ignore[no-untyped-call]
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self._parameters, self.clip)
         self.optimizer.rate = self.rate(self.taken + 1)
@@ -89,14 +89,14 @@ class Descent:
             raise FedfuseError(f"the loss of distillation step {step} is not finite: lower lr or clip the gradient")
 
     def losses(self) -> Tensor:
-        """The loss of each step's batch (steps,): the cross entropy above its floor."""
-        above = self._cross_entropies[: self.taken] - torch.cat(self._floors)[: self.taken]
-        return above * self.labels.temperature**2
+        """Return the loss of each step's batch (steps,): the cross entropy minus its floor."""
+        excess = self._cross_entropies[: self.taken] - torch.cat(self._floors)[: self.taken]
+        return excess * self.labels.temperature**2
 
 
 @contextmanager
 def _training(net: nn.Module, layers: torch.Generator) -> Iterator[None]:
-    """Train mode with gradients, whatever the caller's; layers that draw for themselves (dropout) use `layers`."""
+    """Enable train mode and gradients. Layers that draw random numbers (dropout) draw from `layers`."""
     with torch.enable_grad(), rng.ambient(layers):
         net.train()
         yield

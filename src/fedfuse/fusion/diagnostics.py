@@ -1,4 +1,4 @@
-"""What a round records of its teachers and students, on a probe of the test set: measured, never decided upon."""
+"""What a round records about its teachers and students, measured on a probe of the test set. No decision uses it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fedfuse.fusion.target import RunningTarget, Target, entropy
 
 
 def quality(probs: Tensor, y: Tensor) -> Quality:
-    """Accuracy, negative log likelihood and calibration of probabilities (N, C) for labels (N,)."""
+    """Return accuracy, negative log likelihood and calibration of probabilities (N, C) for labels (N,)."""
     bins = confidence_bins(probs, y)
     nll = float(F.nll_loss(probs.clamp(min=torch.finfo(probs.dtype).tiny).log(), y))
     return Quality(accuracy(probs, y), nll, bins.calibration_error, bins)
 
 
 class Votes:
-    """How teachers differ, from counts that do not grow with them."""
+    """How much teachers differ, from counts whose size does not depend on the number of teachers."""
 
     def __init__(self, rows: int, classes: int) -> None:
         self.teachers = 0
@@ -35,9 +35,9 @@ class Votes:
         self._entropy += float(entropy(torch.softmax(logits.double(), 1)).mean())
 
     def disagreement(self) -> float:
-        """The mean over rows and pairs of teachers of how often the two predict different classes.
+        """Return the share of rows and pairs of teachers in which the two predict different classes.
 
-        Of M teachers of whom c_j predict class j, sum c_j (c_j - 1) of the M (M - 1) ordered pairs agree.
+        If c_j of M teachers predict class j, sum c_j (c_j - 1) of the M (M - 1) ordered pairs agree.
         """
         if self.teachers < 2:
             return 0.0
@@ -45,12 +45,12 @@ class Votes:
         return float(1 - agree.mean())
 
     def entropy(self) -> float:
-        """The mean entropy of a teacher's prediction, in nats."""
+        """Return the mean entropy of a teacher's prediction, in nats."""
         return self._entropy / max(1, self.teachers)
 
 
 class Diagnostics:
-    """Clients, teachers and ensemble on the first `size` rows of labeled data; without rows it measures nothing."""
+    """Measures clients, teachers and ensemble on the first `size` rows of labeled data; without rows, nothing."""
 
     def __init__(self, data: Examples, size: int, target: Target) -> None:
         self._data = data
@@ -85,12 +85,12 @@ class Diagnostics:
         self._votes.add(logits)
 
     def quality(self, net: nn.Module, name: str) -> Quality:
-        """The quality of one model, by its own probabilities."""
+        """Return the quality of one model's own probabilities."""
         logits = self.logits(net, name)
         return Quality() if logits is None else quality(torch.softmax(logits, 1), self._y)
 
     def value(self) -> Facts:
-        """The clients' accuracies, and the ensemble as the student learns it (sharpened, softened)."""
+        """Return the clients' accuracies, and the quality of the labels for the student (sharpened, softened)."""
         if not self._accuracies and self._running is None:
             return Facts()
         spread = Spread.of(self._accuracies) if self._accuracies else None
@@ -98,15 +98,15 @@ class Diagnostics:
         if self._running is None or self._votes is None:
             return Facts(clients=clients)
         probs = self._running.value().probs
-        measured = quality(probs, self._y)
+        score = quality(probs, self._y)
         ensemble = EnsembleQuality(
-            measured.accuracy, measured.nll, measured.ece, measured.confidence,
+            score.accuracy, score.nll, score.ece, score.confidence,
             disagreement=self._votes.disagreement(), entropy=self._votes.entropy(),
         )  # fmt: skip
         return Facts(clients=clients, ensemble=ensemble, agreement=self._agreement(probs))
 
     def _agreement(self, probs: Tensor) -> dict[str, float]:
-        """For each client how often it and the ensemble, of probabilities (N, C), predict the same class."""
-        together = probs.argmax(1)
+        """Return how often each client predicts the same class as the ensemble, with probabilities (N, C)."""
+        ensemble = probs.argmax(1)
         each = sorted(self._predictions.items())
-        return {str(client): float((own == together).double().mean()) for client, own in each}
+        return {str(client): float((own == ensemble).double().mean()) for client, own in each}

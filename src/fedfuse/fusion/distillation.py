@@ -26,7 +26,7 @@ from fedfuse.fusion.target import MeanLogits, Target
 from fedfuse.predict import Pool
 from fedfuse.types import FedfuseError, ServerState, Snapshot, Tensors, Update, model_of
 
-STREAK = "fusion/below average"  # in the server's memory: for how many rounds in a row, by architecture
+STREAK = "fusion/below average"  # in the server's memory: the number of rounds in a row, by architecture
 WARN_AFTER = 3  # rounds in a row
 
 
@@ -34,8 +34,8 @@ WARN_AFTER = 3  # rounds in a row
 class Distilled:
     """Aggregate, then distil the ensemble into every student.
 
-    `probe` is how many test examples (the first ones; 0 for none) measure what the facts record. With `views` > 0
-    teachers and students alike see that many copies of the pool, augmented by `view`, as in FedDF's released code.
+    `probe` is the number of test examples (the first ones; 0 for none) on which facts are measured. With `views` > 0,
+    teachers and students both use that many copies of the pool, augmented by `view`, as in FedDF's released code.
     """
 
     aggregate: Aggregate = field(default_factory=WeightedMean)
@@ -50,7 +50,7 @@ class Distilled:
     view: str = "crop+flip"
 
     def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]:
-        pool, rows = self._pool(ctx)  # what cannot work fails before the first client is asked
+        pool, rows = self._pool(ctx)  # an unsuitable pool fails before any client works
         diagnostics = Diagnostics(ctx.data.test, self.probe, self.target)
         runs = _TeacherRuns(Labelling(self.target, pool, rows), diagnostics, ctx)
         average = self.aggregate.start(server, ctx)
@@ -70,23 +70,23 @@ class Distilled:
         for teacher in ensemble.value(averages):
             runs.add(teacher)
         if not averages or not runs.labels.teachers:
-            models = "the averages, undistilled" if averages else "the previous models"
+            rest = "the averages, undistilled" if averages else "the previous models"
             state = ServerState(server.round + 1, {**server.models, **averages}, memory)
-            return state, replace(runs.facts(), warning=f"no model was left to teach: the server keeps {models}")
+            return state, replace(runs.facts(), warning=f"no model was left to teach: the server keeps {rest}")
 
         labels = self.loss(runs.labels.value())
-        distilled: dict[str, Snapshot] = {}
+        models: dict[str, Snapshot] = {}
         facts: dict[str, Student] = {}
         for arch, start in students.starts(averages).items():
-            distilled[arch], facts[arch] = self._distil(start, averages.get(arch), labels, runs)
+            models[arch], facts[arch] = self._distil(start, averages.get(arch), labels, runs)
 
         streak = _rounds_below_average(memory.get(STREAK, {}), facts)
         memory = {**memory, STREAK: streak} if streak else memory
-        state = ServerState(server.round + 1, students.value(averages, distilled), memory)
+        state = ServerState(server.round + 1, students.value(averages, models), memory)
         return state, replace(runs.facts(), students=facts, warning=_warning(streak))
 
     def _pool(self, ctx: Context) -> tuple[Pool, Tensor]:
-        """The pool, and those of its rows (n,) that the distiller can touch."""
+        """Return the pool, and those of its rows (n,) that the distiller can use."""
         pool: Pool | None = ctx.pool
         if pool is None:
             raise FedfuseError("distillation needs unlabeled data at the server: set data.pool")
@@ -95,13 +95,13 @@ class Distilled:
         if self.views == 0:
             return pool, rows
         change = augmentation(self.view, tuple(pool.batch(rows[:1]).shape[1:]))
-        seen = augmented_views(pool, rows, change, self.views, ctx.rng("views", ctx.round))
-        return seen, reachable(len(seen), self.distiller.plan(len(seen)), size, ctx.rng("view", ctx.round))
+        copies = augmented_views(pool, rows, change, self.views, ctx.rng("views", ctx.round))
+        return copies, reachable(len(copies), self.distiller.plan(len(copies)), size, ctx.rng("view", ctx.round))
 
     def _distil(
         self, start: Snapshot, average: Snapshot | None, labels: SoftLabels, runs: _TeacherRuns
     ) -> tuple[Snapshot, Student]:
-        """Train one student. Returns it, and what is recorded of it."""
+        """Train one student. Return it and its facts."""
         ctx, arch = runs.ctx, start.arch
         before = None if average is None else runs.quality(average, f"the average {arch}")
         net = ctx.nets.load(start, "student")
@@ -115,7 +115,7 @@ class Distilled:
 
 
 class _TeacherRuns:
-    """Runs each teacher once on the pool, for the labels, and once on the probe, for the record."""
+    """Runs each teacher once on the pool, for the labels, and once on the probe, for the facts."""
 
     def __init__(self, labels: Labelling, diagnostics: Diagnostics, ctx: Context) -> None:
         self.labels, self.diagnostics, self.ctx = labels, diagnostics, ctx
@@ -125,7 +125,7 @@ class _TeacherRuns:
         self.validate: Validate | None = (lambda net: evaluate(net, validation).accuracy) if len(validation) else None
 
     def add_client(self, update: Update, teachers: Sequence[Teacher]) -> str | None:
-        """Let the client's model teach, if it is among the teachers. Why it cannot take part, or None."""
+        """Add the client's teachers, or only measure its model. Return why the client cannot take part, or None."""
         try:
             for teacher in teachers:
                 self._add(teacher, update.client)
@@ -138,7 +138,7 @@ class _TeacherRuns:
         return None
 
     def add(self, teacher: Teacher) -> None:
-        """Let a model teach that is no client's; one whose logits are not finite is left out."""
+        """Add a teacher that is not a client's model. It is left out if its logits are not finite."""
         try:
             self._add(teacher)
         except NotFiniteError as problem:
@@ -146,7 +146,7 @@ class _TeacherRuns:
 
     def _add(self, teacher: Teacher, client: int | None = None) -> None:
         net = self.ctx.nets.load(teacher.model, "teacher")
-        # Both are computed before either is added: a teacher that is not finite leaves no trace.
+        # Compute both before adding either, so that a teacher that is not finite adds nothing.
         on_pool, on_probe = self.labels.logits(net, teacher.name), self.diagnostics.logits(net, teacher.name)
         self.labels.add(on_pool, teacher.name, teacher.weight)
         self.diagnostics.add_teacher(on_probe, teacher.weight)
@@ -167,14 +167,14 @@ class _TeacherRuns:
 
 
 def _rounds_below_average(streak: Tensors, facts: Mapping[str, Student]) -> dict[str, Tensor]:
-    """By architecture, for how many rounds in a row the student ended below the average on validation data."""
-    counted = dict(streak)
+    """Return for each architecture how many rounds in a row the student ended below the average on validation data."""
+    counts = dict(streak)
     for arch, student in facts.items():
         before, after = (quality.validation if quality else None for quality in (student.average, student.student))
         if before is not None and after is not None:
             rounds = int(streak[arch]) + 1 if arch in streak else 1
-            counted[arch] = torch.tensor(rounds if after < before else 0)
-    return counted
+            counts[arch] = torch.tensor(rounds if after < before else 0)
+    return counts
 
 
 def _warning(streak: Tensors) -> str | None:
@@ -183,12 +183,12 @@ def _warning(streak: Tensors) -> str | None:
         return None
     return (
         f"this pool hurts: the student ends below the average on validation data: {', '.join(below)}; "
-        "try other unlabeled data, fewer steps or a lower rate"
+        "try other unlabeled data, fewer steps or a lower learning rate"
     )
 
 
 def aggregate_of(algorithm: Algorithm) -> Aggregate:
-    """The aggregate of an algorithm that averages, to distil on top of it."""
+    """Return the aggregate of an algorithm that averages, to distil on top of it."""
     if not isinstance(algorithm.fuse, Averaged | Distilled):
-        raise FedfuseError(f"{algorithm.name} does not average models, so nothing can be distilled over it")
+        raise FedfuseError(f"{algorithm.name} does not average models: distil over one that does, such as fedavg")
     return algorithm.fuse.aggregate

@@ -1,5 +1,7 @@
-"""Distillers: a student learns the pool's soft labels, in place. The loss is the mean of a batch, by default of
-KL(labels || student)."""
+"""Distillers: train a student on the pool's soft labels, in place.
+
+The loss is the mean over a batch, by default of KL(labels || student).
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,13 @@ from fedfuse.fusion.labelling import SoftLabels
 from fedfuse.predict import Pool
 from fedfuse.types import FedfuseError
 
-EPOCHS = 20  # of SGD, where neither epochs nor steps are given: FedBE's
+EPOCHS = 20  # of SGD, if neither epochs nor steps are given: as in FedBE
 Validate = Callable[[nn.Module], float]  # a net -> its accuracy on validation data
 
 
 @dataclass(frozen=True)
 class Distillation:
-    """A distillation that has ended."""
+    """The outcome of a distillation."""
 
     steps: int
     losses: Tensor  # (steps,) the loss of each step's batch
@@ -38,7 +40,7 @@ class Distiller(Protocol):
     def batch_size(self) -> int: ...
 
     def plan(self, rows: int) -> int:
-        """The steps that it takes at most over a pool of `rows`; an error where it could not work."""
+        """Return the most steps that it takes over a pool of `rows`; raise an error if it cannot work."""
 
     def __call__(
         self, net: nn.Module, pool: Pool, labels: SoftLabels, validate: Validate | None, draw: Draw
@@ -48,10 +50,10 @@ class Distiller(Protocol):
 
 @dataclass(frozen=True)
 class AdamCosine:
-    """FedDF's: Adam, cosine annealing over `steps`, early stopping on validation, where the best student is kept.
+    """FedDF's distiller: Adam, cosine annealing over `steps`, early stopping that keeps the best student on validation.
 
     It validates every `every` steps and stops after `patience` steps without a better accuracy. Without validation
-    data it takes all its steps and keeps the last student. The initial student is never returned.
+    data it takes all steps and keeps the last student. The initial student is never returned.
     """
 
     lr: float = 1e-3
@@ -95,7 +97,7 @@ class AdamCosine:
 
 @dataclass(frozen=True)
 class SGD:
-    """Plain SGD with momentum, for `epochs` over the pool or for `steps`, by default 20 epochs: FedBE without SWA."""
+    """SGD with momentum, for `epochs` over the pool or for `steps`, by default 20 epochs: FedBE without SWA."""
 
     lr: float = 1e-3
     epochs: int | None = None
@@ -112,7 +114,7 @@ class SGD:
         bounds.positive(self, lr=self.lr, epochs=self.epochs, batch_size=self.batch_size, steps=self.steps)
         bounds.positive(self, clip=self.clip)
         if self.epochs is not None and self.steps is not None:
-            raise FedfuseError(f"SGD(epochs={self.epochs}, steps={self.steps}): give one of the two")
+            raise FedfuseError(f"SGD(epochs={self.epochs}, steps={self.steps}): give only one of the two")
 
     def plan(self, rows: int) -> int:
         per_epoch = _batches_per_epoch(rows, self.batch_size)
@@ -135,12 +137,12 @@ class SGD:
 
 @dataclass(frozen=True)
 class SWA:
-    """FedBE's: SGD whose rate falls from `lr` to `lr_low` in each cycle; the average of the models at cycle ends.
+    """FedBE's distiller: SGD with a rate that falls from `lr` to `lr_low` in each cycle; averages models at cycle ends.
 
-    A model is collected at the end of each cycle that ends after step `swa_start`. Batch-norm statistics of the
-    average are recomputed on the pool, without augmentation, as it will be used. Within a cycle of c steps the rate of
-    step i is (1 - t) lr + t lr_low with t = ((i - 1) mod c + 1) / c (Izmailov et al., 2018). `lr_low` is by default
-    0.4 lr, the paper's share; the schedule "constant", of the released code, stays at `lr`.
+    A model is collected at the end of each cycle that ends after step `swa_start`. Batch-norm statistics of the average
+    are recomputed on the pool, without augmentation, as in later use. In a cycle of c steps, the rate of step i is
+    (1 - t) lr + t lr_low with t = ((i - 1) mod c + 1) / c (Izmailov et al., 2018). By default `lr_low` is 0.4 lr, the
+    paper's ratio; the schedule "constant", of the released code, stays at `lr`.
     """
 
     lr: float = 1e-3
@@ -196,7 +198,7 @@ class SWA:
             if self.collects(step):
                 average = average or AveragedModel(net)
                 average.update_parameters(net)
-        assert average is not None  # the plan made sure of it
+        assert average is not None  # `plan` refuses fewer steps than the first cycle needs
         net.load_state_dict(average.module.state_dict())
         recompute_batch_norm(net, pool, labels.rows, self.batch_size, draw("batch norm"))
         accuracies = () if validate is None else ((steps, validate(net)),)
@@ -205,7 +207,7 @@ class SWA:
 
 
 class _Best:
-    """The best student on validation so far; of equals the first."""
+    """The best student on validation so far; the first of equally good ones."""
 
     def __init__(self) -> None:
         self.step, self.accuracy = 0, -math.inf
@@ -224,7 +226,7 @@ class _Best:
 def _trainable(net: nn.Module) -> list[nn.Parameter]:
     parameters = [p for p in net.parameters() if p.requires_grad]
     if not parameters:
-        raise FedfuseError("the student has no parameter to train: all are frozen, or it has none")
+        raise FedfuseError("the student has no parameter to train: unfreeze some, or give another student")
     return parameters
 
 
@@ -233,7 +235,7 @@ def _sgd(net: nn.Module, lr: float, momentum: float, weight_decay: float) -> opt
 
 
 def _cosine(step: int, steps: int) -> float:
-    """From 1 at step 0 to 0 at `steps`."""
+    """Return the cosine factor: 1 at step 0, 0 at `steps`."""
     return (1 + math.cos(math.pi * step / steps)) / 2
 
 

@@ -1,4 +1,4 @@
-"""Ensembles: which models teach. Client models teach as they arrive; averages and samples once all have arrived."""
+"""Ensembles: which models teach. Client models teach as they arrive, averages and samples after all have arrived."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Teacher:
 
 
 class RunningEnsemble(Protocol):
-    """The ensemble of one round. It keeps no update."""
+    """The ensemble of one round. It keeps no updates."""
 
     def teachers(self, update: Update) -> Sequence[Teacher]:
-        """The models that teach as soon as this update is here: none, one or several."""
+        """Return the models that teach as soon as this update arrives: none, one or several."""
 
     def add(self, update: Update) -> None:
-        """Take in an update whose teachers have taught: later teachers may be made from it."""
+        """Add an update whose teachers were added: later teachers may depend on it."""
 
     def value(self, averages: Models) -> Iterator[Teacher]:
-        """The models that teach after the stream, one at a time; `averages` is what the aggregate made."""
+        """Yield the models that teach after the stream. `averages` are the models of the aggregate."""
 
 
 class Ensemble(Protocol):
@@ -61,7 +61,7 @@ class Clients:
 
 @dataclass(frozen=True)
 class Anchors:
-    """What the aggregate made: one average per architecture that took part."""
+    """The models of the aggregate: one average per architecture that took part."""
 
     def start(self, server: ServerState, ctx: Context) -> RunningEnsemble:
         return self
@@ -78,13 +78,13 @@ class Anchors:
 
 @dataclass(frozen=True)
 class Samples:
-    """`count` models from a posterior over the client models, for each architecture that took part."""
+    """`count` samples of a posterior over the client models, for each architecture that took part."""
 
     posterior: Posterior
     count: int = 10
 
     def __post_init__(self) -> None:
-        bounds.not_negative(self, "0 is no sample", count=self.count)
+        bounds.not_negative(self, "0 draws no sample", count=self.count)
 
     def start(self, server: ServerState, ctx: Context) -> RunningEnsemble:
         return _RunningSamples(self.posterior, self.count, server, ctx)
@@ -117,7 +117,7 @@ class _RunningSamples:
 
 @dataclass(frozen=True)
 class Union:
-    """All the teachers of all its parts."""
+    """The teachers of all its parts."""
 
     parts: tuple[Ensemble, ...]
 

@@ -1,4 +1,4 @@
-"""`fuse`: I have models, give me one. No federation needed."""
+"""`fuse`: distil several models into one, without a federation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedfuse.types import FedfuseError
 
 @dataclass(frozen=True)
 class Fused:
-    """The new model and its distillation."""
+    """The new model, and the course of its distillation."""
 
     model: nn.Module
     steps: int
@@ -46,10 +46,10 @@ def fuse(
 ) -> Fused:
     """Distil an ensemble of models, of any architectures, into a copy of `student`, on unlabeled data.
 
-    teachers: from inputs to logits (B, C). Each is run once, in eval mode; a generator is read one at a time.
-    pool: inputs (N, ...), a Dataset of x or (x, y), or an iterable of batches of them. Labels are not looked at.
+    teachers: nets from inputs to logits (B, C). Each is run once, in eval mode; a generator is read one net at a time.
+    pool: inputs (N, ...), a Dataset of x or (x, y), or an iterable of batches of them. Labels are ignored.
     weights: one per teacher; equal by default. validation: (x, y), for early stopping.
-    seed: all randomness comes from it. Nothing that is given is changed.
+    seed: the source of all randomness. The arguments are not changed.
     """
     inputs = TensorPool(_inputs(pool))
     steps = distiller.plan(len(inputs))
@@ -61,11 +61,13 @@ def fuse(
     labels = loss(labelling.value())
     model = copy.deepcopy(student)
     model.zero_grad(set_to_none=True)
-    _same_width(model, inputs, rows, labels.probs.shape[1])
-    with evaluating(model):  # whatever the distiller does to its modes: they end as the given student's
-        end = distiller(model, inputs, labels, _validate(validation), lambda what: rng.generator(seed, "distil", what))
+    _check_width(model, inputs, rows, labels.probs.shape[1])
+    with evaluating(model):  # restores the student's modes after the distiller
+        result = distiller(
+            model, inputs, labels, _validate(validation), lambda what: rng.generator(seed, "distil", what)
+        )
     model.zero_grad(set_to_none=True)
-    return Fused(model, end.steps, end.losses, end.validation, end.reason)
+    return Fused(model, result.steps, result.losses, result.validation, result.reason)
 
 
 def _weighted(teachers: Iterable[nn.Module], weights: Sequence[float] | None) -> Iterator[tuple[nn.Module, float]]:
@@ -81,7 +83,7 @@ def _weighted(teachers: Iterable[nn.Module], weights: Sequence[float] | None) ->
 
 
 def _inputs(pool: Tensor | Dataset[Any] | Iterable[Any]) -> Tensor:
-    """The pool as one tensor (N, ...)."""
+    """Return the pool as one tensor (N, ...)."""
     if isinstance(pool, Tensor):
         x = pool
     else:
@@ -92,12 +94,12 @@ def _inputs(pool: Tensor | Dataset[Any] | Iterable[Any]) -> Tensor:
     if x.dtype == torch.uint8:
         raise FedfuseError("the pool holds bytes: give it as the models take it, as normalised floats")
     if x.is_floating_point() and not tree.all_finite(x):
-        raise FedfuseError("the pool holds values that are not finite: clean it first")
+        raise FedfuseError("the pool holds values that are not finite: remove them first")
     return x.detach()
 
 
 def _parts(pool: Dataset[Any] | Iterable[Any]) -> Iterable[Any]:
-    """The examples of a dataset, the batches of anything else."""
+    """Return the examples of a dataset, or the batches of any other iterable."""
     if isinstance(pool, Dataset) and isinstance(pool, Sized):
         return (pool[i] for i in range(len(pool)))
     assert isinstance(pool, Iterable)
@@ -108,10 +110,12 @@ def _without_label(item: Any) -> Any:
     return item[0] if isinstance(item, tuple | list) else item
 
 
-def _same_width(model: nn.Module, pool: TensorPool, rows: Tensor, classes: int) -> None:
+def _check_width(model: nn.Module, pool: TensorPool, rows: Tensor, classes: int) -> None:
     width = logits_of(model, pool, rows[:2], "the student").shape[1]
     if width != classes:
-        raise FedfuseError(f"the student gives logits for {width} classes, the teachers for {classes}")
+        raise FedfuseError(
+            f"the student gives logits for {width} classes, the teachers for {classes}: change its last layer"
+        )
 
 
 def _validate(validation: tuple[Tensor, Tensor] | None) -> Validate | None:
@@ -119,7 +123,7 @@ def _validate(validation: tuple[Tensor, Tensor] | None) -> Validate | None:
         return None
     x, y = validation
     if len(x) == 0 or len(x) != len(y):
-        raise FedfuseError(f"validation has {len(x)} inputs and {len(y)} labels: give as many of both, or None")
+        raise FedfuseError(f"validation has {len(x)} inputs and {len(y)} labels: give as many of both, or none")
     data = TensorPool(x)
 
     def accuracy(net: nn.Module) -> float:

@@ -1,4 +1,4 @@
-"""Labelling the pool: every teacher is run over it once, and the target turns their logits into soft labels."""
+"""Labelling the pool: each teacher is run on it once, and the target turns their logits into soft labels."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from fedfuse.types import FedfuseError
 
 @dataclass(frozen=True)
 class SoftLabels:
-    """What a student learns of the pool's `rows`. The labels of a loss need not sum to 1."""
+    """The labels that a student learns on the pool's `rows`. After a loss has changed them, they need not sum to 1."""
 
     rows: Tensor  # (n,) row numbers of the pool
     probs: Tensor  # (n, C)
-    floor: Tensor  # (n,) subtracted from the cross entropy in what is reported
+    floor: Tensor  # (n,) subtracted from the cross entropy in the reported loss
     temperature: float = 1.0
     diversity: Diversity | None = None  # where the target computes it
 
 
 class Labelling:
-    """The labelling of the pool's `rows` (n,) in one round. It keeps only what the target needs of a teacher."""
+    """The labelling of the pool's `rows` (n,) in one round. Of a teacher it keeps only what the target needs."""
 
     def __init__(self, target: Target, pool: Pool, rows: Tensor) -> None:
         self.target, self.pool, self.rows = target, pool, rows
@@ -35,12 +35,12 @@ class Labelling:
         self._running: RunningTarget | None = None
 
     def logits(self, net: nn.Module, name: str) -> Tensor:
-        """Compute one teacher's logits (n, C) and check that they fit those before it. They are not added yet."""
+        """Compute one teacher's logits (n, C) and check their number of classes. They are not added yet."""
         logits = logits_of(net, self.pool, self.rows, name)
         if self._running is not None and logits.shape[1] != self._classes:
             raise FedfuseError(
                 f"{name} gives logits for {logits.shape[1]} classes, {self._first} for {self._classes}: "
-                "all teachers must tell the same classes apart"
+                "all teachers must have the same classes"
             )
         return logits
 
@@ -54,8 +54,8 @@ class Labelling:
 
     def value(self) -> SoftLabels:
         if self._running is None:
-            raise FedfuseError("there is no teacher: an ensemble needs at least one model")
+            raise FedfuseError("there is no teacher: give the ensemble at least one model")
         probs, floor, diversity = self._running.value()
         if not tree.all_finite(probs):
-            raise FedfuseError("the ensemble's soft labels are not finite: look at the teachers' outputs")
+            raise FedfuseError("the ensemble's soft labels are not finite: check the teachers' outputs")
         return SoftLabels(self.rows, probs, floor, self.target.temperature, diversity)

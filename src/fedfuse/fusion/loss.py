@@ -1,4 +1,4 @@
-"""Losses of a student. Each turns soft labels into those whose cross entropy with the student is the loss."""
+"""Losses of a student. Each maps soft labels to the labels whose cross entropy with the student is the loss."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedfuse.fusion.labelling import SoftLabels
 
 class Loss(Protocol):
     def __call__(self, labels: SoftLabels) -> SoftLabels:
-        """The labels whose cross entropy with the student, less their floor, is the loss. They need not sum to 1."""
+        """Return labels whose cross entropy with the student, minus the floor, is the loss. They need not sum to 1."""
 
 
 @dataclass(frozen=True)

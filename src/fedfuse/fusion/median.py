@@ -1,4 +1,4 @@
-"""The coordinate-wise median, as an aggregate and as a target: a minority of wild clients moves it little.
+"""The coordinate-wise median, as an aggregate and as a target: a minority of extreme clients moves it little.
 
 Yin, Chen, Kannan, Bartlett: Byzantine-Robust Distributed Learning. ICML 2018. arXiv:1803.01498.
 """
@@ -18,21 +18,21 @@ from fedfuse.fusion.table import TableTarget
 from fedfuse.fusion.target import RunningTarget, on_stack
 from fedfuse.types import FedfuseError, ServerState, Update, model_of
 
-BLOCK = 1 << 20  # numbers that are sorted at once
+BLOCK = 1 << 20  # elements that are sorted at once
 
 
 def median(rows: Tensor) -> Tensor:
-    """(K, ...) -> (...): the middle value over K, or halfway between the two in the middle."""
+    """(K, ...) -> (...): the middle value over K, or the mean of the two in the middle."""
     ordered, half = rows.sort(0).values, len(rows) // 2
     low = ordered[(len(rows) - 1) // 2]
-    return low + (ordered[half] - low) / 2  # of equal values exactly that value
+    return low + (ordered[half] - low) / 2  # exact for equal values
 
 
 @dataclass(frozen=True)
 class CoordinateMedian:
-    """The median over clients of every parameter and buffer. Numbers of examples, which a client claims, do not count.
+    """The median over clients of every parameter and buffer. Clients are not weighted by the examples that they claim.
 
-    It needs all models at once: past a bound they lie in a temporary file.
+    It needs all models at once: past a bound they are stored in a temporary file.
     """
 
     def start(self, server: ServerState, ctx: Context) -> RunningAggregate:
@@ -42,10 +42,10 @@ class CoordinateMedian:
 class _RunningMedian:
     def __init__(self, server: ServerState) -> None:
         self._server = server
-        self._models: dict[str, SpillingRows] = {}  # by architecture: a row is a model
+        self._models: dict[str, SpillingRows] = {}  # by architecture; each row is a model
 
     def add(self, update: Update) -> None:
-        model = model_of(update, "CoordinateMedian is one of models")
+        model = model_of(update, "CoordinateMedian needs models")
         self._models.setdefault(model.arch, SpillingRows(torch.float64)).append(tree.flatten(model)[None])
 
     def value(self) -> Aggregated:
@@ -63,7 +63,7 @@ def _in_blocks(rows: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class MedianLogits:
-    """softmax(median over the teachers of each logit / temperature). All teachers count alike."""
+    """softmax(median over the teachers of each logit / temperature). All teachers have the same weight."""
 
     temperature: float = 1.0
 
@@ -75,7 +75,7 @@ class MedianLogits:
 
     def _labels(self, logits: Tensor, weights: Tensor) -> Tensor:  # (M, n, C), (M,) -> (n, C)
         if len(set(weights.tolist())) > 1:
-            raise FedfuseError("MedianLogits counts all teachers alike: leave their weights out, or use MeanLogits")
+            raise FedfuseError("MedianLogits weights all teachers equally: leave the weights out, or use MeanLogits")
         return torch.softmax(median(logits) / self.temperature, 1)
 
     def __call__(self, logits: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -1,8 +1,8 @@
 """Posteriors: the client models -> a distribution over global models, to sample teachers from (FedBE, section 3.3).
 
-Each is fitted to a stream: `start` gives a running one that takes one model of one architecture at a time and keeps
-none; its value is a `Sampler`. `fit` does the same for models in hand. Batch-norm statistics of a sample are the
-mean's: a sampled running variance could be negative.
+Each is fitted to a stream: `start` gives a running posterior that takes one model of one architecture at a time and
+keeps none; its value is a `Sampler`. `fit` does the same for a collection of models. Batch-norm statistics of a sample
+are those of the mean: a sampled running variance could be negative.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from fedfuse.types import FedfuseError, Snapshot, Tensors
 
 class Sampler(Protocol):
     def sample(self, rng: torch.Generator, number: int = 0) -> Snapshot:
-        """Draw a model. `number` counts the samples from 0: some posteriors have drawn their shares already."""
+        """Draw a model. `number` counts samples from 0: some posteriors draw their shares while clients are added."""
 
 
 class RunningPosterior(Protocol):
     """The posterior of one round and one architecture."""
 
     def add(self, model: Snapshot, weight: float, rng: torch.Generator) -> None:
-        """Add one client model; `rng` is this client's own, so the order of clients does not matter."""
+        """Add one client model. Each client has its own `rng`, so the order of clients does not matter."""
 
     def value(self) -> Sampler: ...
 
 
 class Posterior(Protocol):
     def start(self, count: int, base: Snapshot) -> RunningPosterior:
-        """For `count` samples around client models that were all trained from `base`."""
+        """Start a posterior for `count` samples, over client models that were all trained from `base`."""
 
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Independent normal parameters."""
+    """Independent normal distributions of the parameters."""
 
     mean: Snapshot
     std: Tensors
@@ -54,7 +54,7 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class DiagonalGaussian:
-    """Eq. 5, with n_k as weights Eq. 11: mean and variance about it of each parameter over the client models."""
+    """Eq. 5, or with n_k as weights Eq. 11: mean and variance of each parameter over the client models."""
 
     scale: float = 1.0  # multiplies the standard deviation
 
@@ -103,10 +103,10 @@ class _Moments:
 
 @dataclass(frozen=True)
 class DirichletMixture:
-    """Eq. 7, with n_k as weights Eq. 12: mixtures of the client models, with shares from Dirichlet(alpha, ..., alpha).
+    """Eq. 7, or with n_k as weights Eq. 12: mixtures of the client models, shares from Dirichlet(alpha, ..., alpha).
 
     Dirichlet shares are gamma draws divided by their sum, so each sample is a running mean whose weights are drawn as
-    clients stream by. `fit`, whose sampler gives any number of samples, keeps the models instead.
+    clients are added. `fit`, whose sampler gives any number of samples, keeps the models instead.
     """
 
     alpha: float = 1.0
@@ -123,7 +123,7 @@ class DirichletMixture:
 
 
 class _Mixtures:
-    """One running mean of parameters per sample, and one of buffers for all. Its own sampler."""
+    """One running mean of parameters per sample, and one of buffers for all samples. It is its own sampler."""
 
     def __init__(self, alpha: float, count: int) -> None:
         self._alpha = alpha
@@ -165,8 +165,8 @@ class DeltaGaussian:
 
     Each tensor's step from the previous model is divided by its norm; mean and variance of these directions are
     unweighted, the variance is at least `floor`, and a sample is the previous model + mean norm * (mean direction +
-    scale * std * noise). Ours differs where the code divides by zero (a tensor that did not move has no direction)
-    and in batch-norm statistics, which the code samples too.
+    scale * std * noise). This differs where the code divides by zero (a tensor that did not move has no direction) and
+    in batch-norm statistics, which the code samples too.
     """
 
     scale: float = 0.1
@@ -183,7 +183,7 @@ class DeltaGaussian:
     ) -> Sampler:
         """`base` is the previous global model, from which the clients were trained; `weights` are not used."""
         if base is None:
-            raise FedfuseError("DeltaGaussian.fit looks at steps from the previous model: give it as base=")
+            raise FedfuseError("DeltaGaussian.fit needs the previous model: give it as base=")
         directions = _Directions(self.scale, self.floor, base)
         for model, _ in _weighted(models, weights):
             directions.add(model)
@@ -216,7 +216,7 @@ class _Directions:
 
 
 def _weighted(models: Iterable[Snapshot], weights: Sequence[float] | None) -> Iterator[tuple[Snapshot, float]]:
-    """Models with their weights, one at a time; all of one architecture, and at least one."""
+    """Yield models with their weights. There must be at least one, and all of one architecture."""
     first = None
     for model, weight in zip(models, repeat(1.0) if weights is None else weights, strict=weights is not None):
         first = first or model.arch
@@ -224,7 +224,7 @@ def _weighted(models: Iterable[Snapshot], weights: Sequence[float] | None) -> It
             raise FedfuseError(f"a posterior was given a {first} and a {model.arch}: fit one for each architecture")
         yield model, weight
     if first is None:
-        raise FedfuseError("a posterior was given no model to be fitted to")
+        raise FedfuseError("a posterior was given no model: give at least one")
 
 
 def _gammas(alpha: float, count: int, rng: torch.Generator) -> list[float]:

@@ -1,4 +1,4 @@
-"""Rows that a server has to hold all at once: in memory while they are few, else in a mapped temporary file."""
+"""Rows that a server needs all at once: in memory up to a bound, else in a memory-mapped temporary file."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ BOUND = 256 * 2**20  # bytes in memory
 
 
 class SpillingRows:
-    """Rows of one shape, stored as `dtype`; past `bound` bytes in a file without a name, which goes with this."""
+    """Rows of one shape, stored as `dtype`; past `bound` bytes in an unnamed file, deleted with this object."""
 
     def __init__(self, dtype: torch.dtype, bound: int = BOUND) -> None:
         self._dtype, self._bound = dtype, bound
         self._shape: tuple[int, ...] = ()
         self._blocks: list[Tensor] = []
         self._count = 0
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed when it is collected
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed on garbage collection
         self.spilled = False
 
     def __len__(self) -> int:
         return self._count
 
     def append(self, rows: Tensor) -> Tensor:
-        """Copy rows (n, ...). Returns their row numbers (n,)."""
+        """Copy rows (n, ...). Return their row numbers (n,)."""
         shape = tuple(rows.shape[1:])
         if self._count and shape != self._shape:
-            raise FedfuseError(f"rows of shape {self._shape} are followed by others of shape {shape}")
+            raise FedfuseError(f"rows of shape {self._shape} are followed by others of shape {shape}: give one shape")
         self._shape = shape
         self._blocks.append(rows.detach().to("cpu", self._dtype, memory_format=torch.contiguous_format, copy=True))
         numbers = torch.arange(self._count, self._count + len(rows))
@@ -47,7 +47,7 @@ class SpillingRows:
         self.spilled = True
 
     def whole(self) -> Tensor:
-        """All rows (n, ...). Those in a file are mapped: what is indexed is read, the rest is not."""
+        """Return all rows (n, ...). Those in a file are memory-mapped: only rows that are indexed are read."""
         if self.spilled:
             self._file.flush()
             dtype = torch.empty(0, dtype=self._dtype).numpy().dtype

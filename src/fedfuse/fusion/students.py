@@ -1,4 +1,4 @@
-"""Students: which models learn, from where they start, and what the server's next models are."""
+"""Students: which models learn, where they start, and what the server's next models are."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from fedfuse.types import FedfuseError, ServerState, Snapshot, Tensors, Update, 
 
 
 class RunningStudents(Protocol):
-    """The students of one round. It keeps no update."""
+    """The students of one round. It keeps no updates."""
 
     def add(self, update: Update) -> None:
-        """Take in one update that the aggregate takes in too."""
+        """Add one update, the same as to the aggregate."""
 
     def starts(self, averages: Models) -> Models:
-        """The models that learn, by architecture, as they are before they do."""
+        """Return the models that learn, by architecture, before distillation."""
 
     def value(self, averages: Models, distilled: Models) -> Models:
-        """The server's next models, from the averages and the students after distillation."""
+        """Return the server's next models, from the averages and the students after distillation."""
 
 
 class Students(Protocol):
@@ -31,10 +31,10 @@ class Students(Protocol):
 
 @dataclass(frozen=True)
 class PerArchitecture:
-    """One student per architecture of the server (FedDF's prototypes), also of one that no client had this round.
+    """One student per architecture of the server (FedDF's prototypes), including those without a client in this round.
 
     It starts from this round's average, or from the previous model (FedDF, Table 5); a prototype without a client
-    has only its previous model to start from.
+    always starts from its previous model.
     """
 
     initial: Literal["average", "previous"] = "average"
@@ -62,9 +62,9 @@ class _RunningPrototypes:
 class LargeServer:
     """One student, the server's own large model; the clients' models are its teachers and are averaged (Fed-ET).
 
-    Every model ends in the same head. Before the large model learns, its head becomes the mean of the heads that
-    clients sent, unweighted; after that it is copied into the server's model of every client architecture. `arch` is
-    by default the experiment's `models.server`.
+    Every model ends in the same head. Before distillation, the large model's head becomes the unweighted mean of the
+    clients' heads; afterwards it is copied into the server's model of every client architecture. `arch` is by default
+    the experiment's `models.server`.
     """
 
     arch: str | None = None

@@ -1,4 +1,4 @@
-"""The table: every teacher is run once over the pool rows that the drawn batches can touch."""
+"""The table: each teacher is run once on the pool rows that the drawn batches can contain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedfuse.types import FedfuseError
 
 T = TypeVar("T")
 
-BLOCK = 16 * 2**20  # numbers of a table that are looked at at once
+BLOCK = 16 * 2**20  # elements of a table that are read at once
 
 
 @dataclass(frozen=True)
@@ -37,29 +37,29 @@ class TensorPool:
 def augmented_views(
     pool: Pool, rows: Tensor, change: Callable[[Tensor, torch.Generator], Tensor], count: int, rng: torch.Generator
 ) -> TensorPool:
-    """`count` augmented copies of the pool's `rows` (n,), drawn once, so that teachers and students see the same."""
+    """Return `count` augmented copies of the pool's `rows` (n,), drawn once for teachers and students alike."""
     batches = [index for _ in range(count) for index in torch.split(rows, 512)]
     return TensorPool(torch.cat([change(pool.batch(index), rng) for index in batches]))
 
 
 class NotFiniteError(FedfuseError):
-    """A teacher's logits hold infinities or NaN."""
+    """A teacher's logits contain infinities or NaN."""
 
 
 def reachable(size: int, steps: int, batch_size: int, rng: torch.Generator) -> Tensor:
-    """The row numbers (n,) that `steps` batches can touch: the first of a permutation of the pool."""
+    """Return the row numbers (n,) that `steps` batches can contain: the first of a permutation of the pool."""
     return torch.randperm(size, generator=rng)[: min(size, steps * batch_size)]
 
 
 def logits_of(
     net: nn.Module, pool: Pool, rows: Tensor, name: str, batch_size: int = BATCH, lanes: int | None = None
 ) -> Tensor:
-    """The logits (n, C) of the teacher called `name` on the pool's `rows` (n,), as `predict` computes them."""
+    """Return the logits (n, C) of a teacher on the pool's `rows` (n,), as `predict` does. Errors call it `name`."""
     logits = predict(net, pool, rows, batch_size, lanes)
     if logits.dim() != 2:
         raise FedfuseError(f"{name} gives outputs of shape {tuple(logits.shape)}: a teacher gives logits (B, C)")
     if not tree.all_finite(logits):
-        raise NotFiniteError(f"{name} gives outputs that are not finite: leave it out, or train it with a lower rate")
+        raise NotFiniteError(f"{name} gives outputs that are not finite: leave it out, or train it with a lower lr")
     return logits
 
 
@@ -79,20 +79,20 @@ class Table:
         return self._logits.spilled
 
     def append(self, logits: Tensor) -> None:
-        """Add one teacher's logits (N, C). What half precision cannot hold becomes its largest number."""
+        """Add one teacher's logits (N, C), clamped to the range of half precision."""
         if logits.shape != (self.rows, self.classes):
             raise FedfuseError(f"a table of {self.rows} rows, {self.classes} classes was given {tuple(logits.shape)}")
         limit = torch.finfo(torch.float16).max
         self._logits.append(logits.detach().clamp(-limit, limit)[None])
 
     def blocks(self) -> Iterator[Tensor]:
-        """The table in blocks of rows, in order: (M, n, C) float32 each."""
+        """Yield the table in blocks of rows, in order: (M, n, C) float32 each."""
         step = max(1, BLOCK // max(1, self.teachers * self.classes))
         yield from (block.float() for block in torch.split(self._logits.whole(), step, dim=1))
 
 
 class TableTarget:
-    """The running target that needs all teachers at once; `labels` maps (M, n, C), (M,) -> (n, C)."""
+    """A running target that needs all teachers at once; `labels` maps (M, n, C), (M,) -> (n, C)."""
 
     def __init__(self, labels: Callable[[Tensor, Tensor], Tensor], rows: int, classes: int, bound: int = BOUND) -> None:
         self._labels = labels
@@ -106,7 +106,7 @@ class TableTarget:
     def each(self, function: Callable[[Tensor, Tensor], T]) -> list[T]:
         """Apply `function` to each block of rows: (M, n, C) and the teachers' weights (M,)."""
         if not math.fsum(self._weights):
-            raise FedfuseError("no teacher with a weight above 0 was added: there is no target")
+            raise FedfuseError("no teacher has a weight above 0: add one that has")
         weights = torch.tensor(self._weights)
         return [function(block, weights) for block in self._table.blocks()]
 

@@ -1,8 +1,8 @@
 """Targets: the teachers' logits on the pool -> the soft labels (N, C) that the student learns.
 
 A target is called on stacked logits (M, N, C), or started and given one teacher's logits (N, C) at a time. The
-stacked call goes through the streaming one, so the two cannot differ. A target that needs every teacher at once
-(a median) starts a `fedfuse.fusion.table.TableTarget`, which keeps the table for it.
+stacked call uses the streaming one, so the two cannot differ. A target that needs all teachers at once (a median)
+starts a `fedfuse.fusion.table.TableTarget`, which keeps the table.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from fedfuse.types import FedfuseError
 class Diversity(NamedTuple):
     """The teachers that disagree with the labels (Fed-ET)."""
 
-    probs: Tensor  # (N, C) their probabilities together; 0 where there are none
+    probs: Tensor  # (N, C) their joint probabilities; 0 where there are none
     mass: Tensor  # (N,) their share of the weight
 
 
 class TargetValue(NamedTuple):
-    """The soft labels, and the least cross entropy with them: subtracted, a perfect student's loss is 0."""
+    """The soft labels, and the least possible cross entropy with them, subtracted so that a perfect loss is 0."""
 
     probs: Tensor  # (N, C)
     floor: Tensor  # (N,)
@@ -35,7 +35,7 @@ class TargetValue(NamedTuple):
 
     @staticmethod
     def of(probs: Tensor) -> TargetValue:
-        """Labels whose floor is their entropy, so that the loss is KL(labels || student)."""
+        """Return labels with their entropy as floor, so that the loss is KL(labels || student)."""
         return TargetValue(probs, entropy(probs))
 
 
@@ -51,13 +51,13 @@ class RunningTarget(Protocol):
 class Target(Protocol):
     @property
     def temperature(self) -> float:
-        """Softens teachers and student alike; the loss is multiplied by its square, as Hinton et al. (2015) do."""
+        """Divides the logits of teachers and student; the loss is multiplied by its square (Hinton et al., 2015)."""
 
     def start(self, rows: int, classes: int) -> RunningTarget: ...
 
 
 def as_stack(logits: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Logits (M, N, C) and weights (M,), all 1 if not given; an error where they do not fit."""
+    """Return logits (M, N, C) and weights (M,), by default all 1. Raise an error if they do not fit."""
     if logits.dim() != 3 or len(logits) == 0:
         raise FedfuseError(f"a target takes logits (M, N, C) of at least one teacher, not {tuple(logits.shape)}")
     shares = torch.ones(len(logits)) if weights is None else weights
@@ -118,11 +118,11 @@ class MeanProbs:
         bounds.positive(self, "1 changes nothing", sharpen=self.sharpen, temperature=self.temperature)
 
     def start(self, rows: int, classes: int) -> RunningTarget:
-        return _MeanTarget(rows, classes, lambda logits: torch.softmax(logits / self.temperature, 1), self._sharpened)
+        return _MeanTarget(rows, classes, lambda logits: torch.softmax(logits / self.temperature, 1), self._sharpen)
 
-    def _sharpened(self, probs: Tensor) -> Tensor:
-        powered = probs.pow(self.sharpen)
-        return powered / powered.sum(1, keepdim=True)
+    def _sharpen(self, probs: Tensor) -> Tensor:
+        powers = probs.pow(self.sharpen)
+        return powers / powers.sum(1, keepdim=True)
 
     def __call__(self, logits: Tensor, weights: Tensor | None = None) -> Tensor:
         return on_stack(self, logits, weights)
@@ -132,8 +132,8 @@ class MeanProbs:
 class MeanLosses:
     """The mean over teachers k of KL(p_k || student).
 
-    It is KL(mean p || student) plus H(mean p) - mean H(p_k), which the student cannot change: so the labels are
-    the mean probabilities, with the same gradient, and only the reported loss differs.
+    It is KL(mean p || student) plus H(mean p) - mean H(p_k), which does not depend on the student. So the labels are
+    the mean probabilities, which give the same gradient, and only the reported loss differs.
     """
 
     temperature: float = 1.0
@@ -149,7 +149,7 @@ class MeanLosses:
 
 
 class _RunningRows:
-    """The weighted mean over teachers of (N, C) each, in double precision: the order of teachers is then lost."""
+    """The weighted mean over teachers of (N, C) each, in double precision, so that their order does not matter."""
 
     def __init__(self, rows: int, columns: int) -> None:
         self._sum = torch.zeros(rows, columns, dtype=torch.float64)
@@ -161,7 +161,7 @@ class _RunningRows:
 
     def value(self) -> Tensor:
         if self._weight == 0:
-            raise FedfuseError("no teacher with a weight above 0 was added: there is no target")
+            raise FedfuseError("no teacher has a weight above 0: add one that has")
         return self._sum / self._weight
 
 
@@ -181,7 +181,7 @@ class _MeanTarget:
 
 
 class _MeanLossesTarget:
-    """Mean probabilities, whose floor is the mean entropy of the teachers."""
+    """Mean probabilities, with the teachers' mean entropy as floor."""
 
     def __init__(self, rows: int, classes: int, temperature: float) -> None:
         self._temperature = temperature

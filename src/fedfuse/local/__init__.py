@@ -1,4 +1,4 @@
-"""What happens at a client: terms of the loss, training, reports, settings."""
+"""What clients do: terms of the loss, training, reports, settings."""
 
 from fedfuse.local.reports import LocalResult, Report
 from fedfuse.local.terms import CrossEntropy, Local, Proximal, Term

@@ -1,4 +1,4 @@
-"""A client that keeps its model: it is never sent one, and begins where its last round ended."""
+"""Clients that keep their own model: they are never sent one, and start from where their last round ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ OWN = "own/params", "own/buffers"  # in the client's memory
 
 
 def own_model(client: int, memory: Groups, ctx: Context) -> Snapshot:
-    """The client's model of its last round; in its first the initial one of its architecture, which all can draw."""
+    """Return the client's model of its last round; in its first round the initial one, which every party can draw."""
     arch = ctx.archs[client]
     if OWN[0] not in memory:
         return ctx.nets.initial(arch, ctx.rng("init", arch))
@@ -18,5 +18,5 @@ def own_model(client: int, memory: Groups, ctx: Context) -> Snapshot:
 
 
 def own_model_memory(model: Snapshot) -> Groups:
-    """The memory in which `own_model` finds this model."""
+    """Return the memory from which `own_model` reads this model."""
     return dict(zip(OWN, (model.params, model.buffers), strict=True))

@@ -1,4 +1,4 @@
-"""Reports: what a client sends and keeps beside its model. Each is called as report(result, ctx) once a round."""
+"""Reports: what a client sends and keeps besides its model. Each is called as report(result, ctx) once a round."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedfuse.types import Groups, Snapshot, Task
 
 @dataclass(frozen=True)
 class LocalResult:
-    """A client's finished training: its task, what it remembered, its model, and the steps that it took."""
+    """A finished local training: its task, the client's memory before it, the trained model and the number of steps."""
 
     task: Task
     memory: Groups
@@ -20,6 +20,6 @@ class LocalResult:
 
 
 class Report(Protocol):
-    """Gives what is sent and what is kept. The memory of one round is all that the next one has."""
+    """Returns what is sent and what is kept. What is kept replaces the client's whole memory."""
 
     def __call__(self, result: LocalResult, ctx: Context) -> tuple[Groups, Groups]: ...

@@ -1,4 +1,4 @@
-"""Terms of a client's loss. Each is called as term(net, x, y, local) and gives a scalar; the loss is their sum."""
+"""Terms of a client's loss. Each is called as term(net, x, y, local) and returns a scalar; the loss is their sum."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Local:
-    """What a term may use besides the batch: the received parameters, what else was sent, what the client kept."""
+    """What a term may use besides the batch: what the client received, and its memory."""
 
     start: Sequence[Tensor]  # the received parameters, in the order of net.parameters()
     extra: Groups
@@ -28,7 +28,7 @@ class Local:
     _cache: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def once(self, name: str, make: Callable[[], T]) -> T:
-        """Call `make` at the round's first step, and give the same result at all later ones."""
+        """Call `make` at the first step of the round, and return the same result at all later steps."""
         if name not in self._cache:
             self._cache[name] = make()
         value: T = self._cache[name]
@@ -49,7 +49,7 @@ class CrossEntropy:
 
 @dataclass(frozen=True)
 class Proximal:
-    """FedProx's mu/2 ||w - w_t||^2, squared, over the parameters (not the buffers)."""
+    """FedProx's mu/2 ||w - w_t||^2, with the norm squared, over the parameters (not the buffers)."""
 
     mu: float
 

@@ -1,4 +1,4 @@
-"""A client's work in one round: load the received model, train it on the client's own examples, answer."""
+"""A client's work in one round: load the received model, train it on the client's own examples, and send it back."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from fedfuse.types import FedfuseError, Groups, Snapshot, Task, Tensors, Update
 
 
 def optimizer(net: nn.Module, settings: LocalSettings, rate: float) -> Optimizer:
-    """A fresh optimizer: no state survives a round, as in all three papers."""
+    """Return a new optimizer: no state survives a round, as in all three papers."""
     if settings.optimizer == "adam":
         return Adam(net.parameters(), rate, weight_decay=settings.weight_decay)
     return SGD(net.parameters(), rate, momentum=settings.momentum, weight_decay=settings.weight_decay)
 
 
 def cuts(examples: int, batch_size: int) -> list[tuple[int, int]]:
-    """The batches of an epoch as (start, stop). A last batch of one joins the batch before: batch norm needs two."""
+    """Return the batches of an epoch as (start, stop). A last batch of one joins the previous: batch norm needs two."""
     starts = list(range(0, examples, batch_size))
     if len(starts) > 1 and batch_size > 1 and examples - starts[-1] == 1:
         starts.pop()
@@ -33,21 +33,21 @@ def cuts(examples: int, batch_size: int) -> list[tuple[int, int]]:
 
 
 def batches(rows: Tensor, settings: LocalSettings, epochs: int | None, shuffle: torch.Generator) -> Iterator[Tensor]:
-    """Row numbers (B,) of each step: every epoch a new order."""
-    taken = 0
+    """Yield the row numbers (B,) of each step, in a new order every epoch."""
+    step = 0
     epoch = 0
     while epochs is None or epoch < epochs:
         order = rows[torch.randperm(len(rows), generator=shuffle)]
         for start, stop in cuts(len(rows), settings.batch_size):
-            if taken == settings.steps:
+            if step == settings.steps:
                 return
             yield order[start:stop]
-            taken += 1
+            step += 1
         epoch += 1
 
 
 def drawn_epochs(client: int, ctx: Context) -> int | None:
-    """The epochs of this client in this round: a straggler draws from 1..epochs, uniformly."""
+    """Return the epochs of this client in this round: with stragglers, drawn uniformly from 1..epochs."""
     epochs = ctx.local.epochs
     if epochs is None or not ctx.local.stragglers:
         return epochs
@@ -56,7 +56,7 @@ def drawn_epochs(client: int, ctx: Context) -> int | None:
 
 @dataclass(frozen=True)
 class Training:
-    """Gradient steps on the sum of the terms; then the reports, of what is sent and kept beside the model."""
+    """Takes gradient steps on the sum of the terms, then calls the reports."""
 
     terms: tuple[Term, ...] = (CrossEntropy(),)
     reports: tuple[Report, ...] = ()
@@ -80,22 +80,22 @@ class Training:
 
     def _train(self, net: nn.Module, local: Local, client: int, ctx: Context) -> tuple[int, float]:
         train, rows = ctx.data.train, ctx.data.parts[client]
-        steps = optimizer(net, ctx.local, ctx.rate)
+        descent = optimizer(net, ctx.local, ctx.rate)
         augment = augmentation(ctx.local.augment, train.shape)
         draws = ctx.rng("augment", ctx.round, client)
-        total, taken = torch.zeros(()), 0
+        total, steps = torch.zeros(()), 0
         for index in batches(rows, ctx.local, drawn_epochs(client, ctx), ctx.rng("shuffle", ctx.round, client)):
             loss = self.loss(net, augment(train.batch(index), draws), train.y[index], local)
-            steps.zero_grad()
+            descent.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             if ctx.local.clip is not None:
                 nn.utils.clip_grad_norm_(net.parameters(), ctx.local.clip)
-            steps.step()
+            descent.step()
             total += loss.detach()
-            taken += 1
-        return taken, float(total) / taken
+            steps += 1
+        return steps, float(total) / steps
 
     def loss(self, net: nn.Module, x: Tensor, y: Tensor, local: Local) -> Tensor:
-        """The sum of the terms on one batch."""
+        """Return the sum of the terms on one batch."""
         values: Sequence[Tensor] = [term(net, x, y, local) for term in self.terms]
         return sum(values[1:], values[0])

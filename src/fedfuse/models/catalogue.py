@@ -1,13 +1,13 @@
-"""From a name to a net.
+"""Build a net from its name.
 
 - `resnet8`, `resnet8:gn`: a net of the zoo, with its own or another norm
 - `mlp:64-32`, `mlp:64-32:bn`: a perceptron with these hidden widths
-- `vgg9:none:32-64-128-128-256-256-600-512`: a VGG with these widths, of each convolution and hidden layer: a net that
-  has grown (FedMA)
+- `vgg9:none:32-64-128-128-256-256-600-512`: a VGG with these widths, one for each convolution and hidden layer, such as
+  FedMA's wider nets
 - `hf:<id or folder>`: a Hugging Face image classifier
-- `resnet8+head128`: any of them with the head of this width that Fed-ET's models share
-- `resnet8|resnet56`: the first stage of the one, continued by the other on its features (FedGKT)
-- `package.module:factory`: your own, `factory(classes: int, shape: tuple[int, ...]) -> torch.nn.Module`
+- `resnet8+head128`: any of them with Fed-ET's shared head of this width
+- `resnet8|resnet56`: the first stage of one net, and another net on its features (FedGKT)
+- `package.module:factory`: your own net, `factory(classes: int, shape: tuple[int, ...]) -> torch.nn.Module`
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedfuse.types import FedfuseError
 
 Build = Callable[[int, Shape], nn.Module]  # (classes, shape)
 
-_SMALLEST = 8  # pixels: below, the nets' pools and strides leave nothing to convolve
+_SMALLEST = 8  # pixels; on smaller images, pools and strides leave nothing to convolve
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ def _cifar_resnet(depth: int) -> Architecture:
 _IMAGE_NETS = {
     "convnet": Architecture("3 convolutions, 2 dense layers", "FedBE, Chen & Chao 2021", "none", small.convnet),
     "cnn": Architecture("2 convolutions, 4 hidden layers", "Fed-ET, Cho et al. 2022", "none", small.cnn),
-    "lenet": Architecture("LeNet-5 with rectifiers and max pools", "LeCun et al. 1998", "none", small.lenet),
+    "lenet": Architecture("LeNet-5 with ReLU and max pools", "LeCun et al. 1998", "none", small.lenet),
     "resnet8": _cifar_resnet(8),
     "resnet20": _cifar_resnet(20),
     "resnet32": _cifar_resnet(32),
     "resnet44": _cifar_resnet(44),
     "resnet56": _cifar_resnet(56),
     "resnet10": Architecture(
-        "ResNet-10, 64 to 512 channels, 3x3 stem: Fed-ET's 'ResNet8' by its size",
+        "ResNet-10, 64 to 512 channels, 3x3 stem; the size of Fed-ET's 'ResNet8'",
         "He et al. 2016",
         "bn",
         partial(resnet.wide, 1),
@@ -86,13 +86,13 @@ ZOO: Mapping[str, Architecture] = MappingProxyType({**_IMAGE_NETS, "mlp:64-32": 
 
 
 def build(name: str, *, classes: int, shape: Shape) -> nn.Module:
-    """A fresh net (B, *shape) -> (B, classes). Its initial weights come from torch's global generator: seed that."""
+    """A fresh net (B, *shape) -> (B, classes). Its initial weights come from torch's global generator: seed it."""
     if classes < 1:
         raise FedfuseError(f"{name} cannot have {classes} classes: give 1 or more")
     if not shape or min(shape) < 1:
         raise FedfuseError(f"{name} cannot have inputs of shape {shape}: give (C, H, W) or (D,)")
     if (both := split.parts(name)) is not None:
-        return split.continued(*both, lambda part, seen: build(part, classes=classes, shape=seen), shape)
+        return split.continued(*both, lambda part, inputs: build(part, classes=classes, shape=inputs), shape)
     base, width = shared_head.split(name)
     net = _resolve(base)(classes, shape)
     return net if width is None else shared_head.with_shared_head(base, net, width, classes)
@@ -101,7 +101,7 @@ def build(name: str, *, classes: int, shape: Shape) -> nn.Module:
 def check(name: str, classes: int, shape: Shape) -> None:
     """Raise a FedfuseError unless `name` gives a net that classifies inputs of this shape.
 
-    The trial draws its weights from a generator of its own.
+    The weights of this trial come from a separate generator.
     """
     with rng.ambient(rng.generator(0, "models.check")), torch.no_grad():
         net = build(name, classes=classes, shape=shape).eval()
@@ -112,9 +112,9 @@ def check(name: str, classes: int, shape: Shape) -> None:
                 f"{name} fails on 2 inputs of shape {shape} ({type(error).__name__}: {error}): choose a net for this"
                 " shape, or resize the data"
             ) from error
-    got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-    if got != (2, classes):
-        raise FedfuseError(f"{name} gives {got} for 2 inputs: with {classes} classes it must give (2, {classes})")
+    output = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if output != (2, classes):
+        raise FedfuseError(f"{name} gives {output} for 2 inputs: with {classes} classes it must give (2, {classes})")
 
 
 def _resolve(name: str) -> Build:
@@ -130,7 +130,7 @@ def _resolve(name: str) -> Build:
     _, colon, rest = name.partition(":")
     if base == "hf" and rest:
         return lambda classes, _: external.hugging_face(rest, classes)
-    if colon and rest.isidentifier() and rest not in NORMS:  # resnt8:gn is a slip of the pen, not a module
+    if colon and rest.isidentifier() and rest not in NORMS:  # resnt8:gn is a typo, not a module
         return partial(external.own, name)
     raise _unknown(name, base)
 
@@ -156,11 +156,11 @@ def _mlp(name: str, options: list[str]) -> Build:
     return partial(small.mlp, hidden, _norm(name, norms, _MLP.norm))
 
 
-def _widened_vgg(name: str, base: str, given: str) -> Architecture:
-    widths, wanted = _widths(given), sum(map(len, _VGGS[base])) + len(vgg.HIDDEN)
-    if widths is None or len(widths) != wanted:
+def _widened_vgg(name: str, base: str, text: str) -> Architecture:
+    widths, number = _widths(text), sum(map(len, _VGGS[base])) + len(vgg.HIDDEN)
+    if widths is None or len(widths) != number:
         raise FedfuseError(
-            f"{name} has the widths {given!r}: give {wanted} positive whole numbers joined by '-', one for each"
+            f"{name} has the widths {text!r}: give {number} positive whole numbers joined by '-', one for each"
             f" convolution and hidden layer of {base}"
         )
     stages, hidden = vgg.widened(_VGGS[base], widths)
@@ -176,26 +176,26 @@ def _widths(text: str) -> tuple[int, ...] | None:
 def with_widths(name: str, widths: Sequence[int]) -> str:
     """The name of this perceptron or VGG with other widths: `mlp:64-32` and (70, 41) -> `mlp:70-41`."""
     base, *options = name.split(":")
-    given = "-".join(map(str, widths))
+    text = "-".join(map(str, widths))
     if base == "mlp":
-        return ":".join([base, given, *options[1:]])
+        return ":".join([base, text, *options[1:]])
     if base in _VGGS:
-        return ":".join([base, options[0] if options else _IMAGE_NETS[base].norm, given])
-    raise FedfuseError(f"{name} has no name for other widths: choose mlp:64-32, {' or '.join(_VGGS)}")
+        return ":".join([base, options[0] if options else _IMAGE_NETS[base].norm, text])
+    raise FedfuseError(f"{name} cannot have other widths: choose mlp:64-32, {' or '.join(_VGGS)}")
 
 
 def _norm(name: str, options: list[str], default: Norm) -> Norm:
-    given = ":".join(options) if options else default
+    suffix = ":".join(options) if options else default
     for norm in NORMS:
-        if given == norm:
+        if suffix == norm:
             return norm
-    raise FedfuseError(f"{name} asks for the norm {given!r}, which is none of {', '.join(NORMS)}: as in resnet8:gn")
+    raise FedfuseError(f"{name}: unknown norm {suffix!r}: choose one of {', '.join(NORMS)}, as in resnet8:gn")
 
 
 def _unknown(name: str, base: str) -> FedfuseError:
     close = get_close_matches(base, ZOO, n=1)
     hint = f" Did you mean {name.replace(base, close[0], 1)!r}?" if close else ""
     return FedfuseError(
-        f"unknown architecture {name!r}.{hint} Possible are {', '.join(ZOO)} (each also with :bn, :gn or :none),"
-        " hf:<id or folder> and package.module:factory"
+        f"unknown architecture {name!r}.{hint} Choose one of {', '.join(ZOO)} (each also with :bn, :gn or :none),"
+        " hf:<id or folder> or package.module:factory"
     )

@@ -1,4 +1,4 @@
-"""A net as a chain of layers, whose parameters are the weight and bias of each, bottom up (FedMA)."""
+"""A net as a chain of layers, each with a weight and a bias, bottom up (FedMA)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def layers(params: Tensors) -> list[tuple[str, str]]:
 
 
 def widths(params: Tensors) -> list[int]:
-    """Of the hidden layers."""
+    """The widths of the hidden layers."""
     return [len(params[bias]) for _, bias in layers(params)[:-1]]
 
 
 def by_unit(weight: Tensor, units: int) -> Tensor:
-    """(L, units, ...): the weights from each neuron below. A channel has a block of them, also once flattened."""
+    """(L, units, ...): the weights from each neuron below. A flattened channel has a block of weights."""
     return weight if weight.dim() == 4 else weight.reshape(len(weight), units, -1)
 
 
@@ -29,14 +29,14 @@ def whole(weight: Tensor) -> Tensor:
 
 
 def above(params: Tensors, stage: int) -> dict[str, Tensor]:
-    """The layers from this one up."""
+    """The parameters of this layer and all layers above it."""
     return {name: params[name] for layer in layers(params)[stage:] for name in layer}
 
 
 def spread(weight: Tensor, below: Tensor, width: int) -> Tensor:
     """A client's weights (L, U, ...) -> (L, width, ...): its inputs at their places `below` (U,) in the global layer.
 
-    Zeros where the client has no such neuron.
+    The weights of neurons that the client does not have are zero.
     """
     wide = weight.new_zeros(len(weight), width, *weight.shape[2:])
     wide[:, below] = weight

@@ -1,4 +1,4 @@
-"""What every net of the zoo is: a trunk that gives features and a head that classifies them."""
+"""The form of all nets in the zoo: a trunk that computes features and a head that classifies them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fedfuse.types import FedfuseError
 
-Shape = tuple[int, ...]  # of one input: (C, H, W) for images, (D,) for flat ones
+Shape = tuple[int, ...]  # of one input: (C, H, W) for images, (D,) for flat inputs
 Layer = Callable[[Tensor], Tensor]
 
 
@@ -22,7 +22,7 @@ class Classifier(nn.Module):
         self.width = width
 
     def features(self, x: Tensor) -> Tensor:
-        """(B, *shape) -> (B, width): what MOON contrasts, and what a shared head reads."""
+        """(B, *shape) -> (B, width): the features that MOON contrasts and that a shared head classifies."""
         features: Tensor = self.trunk(x)
         return features
 
@@ -33,20 +33,20 @@ class Classifier(nn.Module):
 
 
 def classify(trunk: nn.Module, width: int, classes: int) -> Classifier:
-    """`trunk` with the usual head: one linear layer, with PyTorch's initial weights."""
+    """`trunk` with the usual head: one linear layer, with PyTorch's initialisation."""
     return Classifier(trunk, nn.Linear(width, classes), width)
 
 
 def trunk_and_head(net: nn.Module) -> tuple[Layer, Layer]:
-    """The part of a net that makes its features, and the part that reads them.
+    """The part of a net that computes features, and the part that classifies them.
 
-    Of a Sequential that ends in a linear layer, the head is that layer.
+    If the net is a Sequential that ends in a linear layer, that layer is the head.
     """
     if isinstance(net, Classifier):
         return net.features, net.head
     if isinstance(net, nn.Sequential) and len(net) > 1 and isinstance(net[-1], nn.Linear):
         return net[:-1], net[-1]
     raise FedfuseError(
-        f"a {type(net).__name__} does not say what its features are: use a net that is made of a trunk and a head, "
-        "fedfuse.models.Classifier, or a Sequential that ends in a linear layer"
+        f"the features of a {type(net).__name__} are unknown: use a fedfuse.models.Classifier, or a Sequential that "
+        "ends in a linear layer"
     )

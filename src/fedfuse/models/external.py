@@ -1,4 +1,4 @@
-"""Nets from outside: `hf:<id or folder>` (Hugging Face image classifiers) and `package.module:factory` (your own)."""
+"""External nets: `hf:<id or folder>` (Hugging Face image classifiers) and `package.module:factory` (your own)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedfuse.types import FedfuseError
 
 
 class Logits(nn.Module):
-    """A transformers model whose forward gives its logits (B, classes) alone."""
+    """A transformers model whose forward returns only the logits (B, classes)."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -26,9 +26,9 @@ class Logits(nn.Module):
 
 
 def hugging_face(source: str, classes: int) -> nn.Module:
-    """The image classifier at `source`, its head new where it had another number of classes, in train mode.
+    """The image classifier at `source` in train mode, with a new head if it had another number of classes.
 
-    A folder with a configuration and no weights gives fresh ones.
+    A folder with a configuration but no weights gives a net with fresh weights.
     """
     auto = _transformers(source)
     folder = Path(source).expanduser()
@@ -45,18 +45,18 @@ def hugging_face(source: str, classes: int) -> nn.Module:
             )
     except (OSError, ValueError) as error:
         raise FedfuseError(
-            f"hf:{source}: no image classifier could be loaded from there ({error}). Give the id of a public model,"
+            f"hf:{source}: no image classifier could be loaded ({error}). Give the id of a public model,"
             " or a folder that holds config.json; this needs `pip install fedfuse[hf]` and, for an id, a network"
         ) from error
-    return Logits(net).float().train()  # weights stored in half precision would not average with others
+    return Logits(net).float().train()  # weights stored in half precision cannot be averaged with others
 
 
 def own(name: str, classes: int, shape: Shape) -> nn.Module:
-    """What the factory at `package.module:factory` makes."""
+    """The net that `package.module:factory` returns."""
     factory = signature.resolve(name, {}, "architecture")
     try:
         net = factory(classes=classes, shape=shape)
-    except Exception as error:  # whatever a user's code raises, the reader should know which code
+    except Exception as error:  # a user's code may raise anything
         raise FedfuseError(
             f"{name}(classes={classes}, shape={shape}) raised {type(error).__name__}: {error}. A factory takes"
             " `classes: int, shape: tuple[int, ...]` and returns a torch.nn.Module"

@@ -1,4 +1,4 @@
-"""A trained model as a file of its own: a safetensors state dict that says how to build its net."""
+"""Model files: a safetensors state dict with a header that says how to build the net."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fedfuse.models import shared_head, split, transformers_folder
 from fedfuse.types import FedfuseError, Snapshot, Tensors
 
 HEADER = "fedfuse"
-MODEL = "model.safetensors"  # the file of an exported folder
+MODEL = "model.safetensors"  # the model file in an exported folder
 
 
 class Header(BaseModel):
-    """How a model's net is built, how its inputs are normalised, and what its answers are called."""
+    """How to build a model's net, how to normalise its inputs, and the names of its classes."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -36,7 +36,7 @@ class Header(BaseModel):
 
 @dataclass(frozen=True)
 class Loaded:
-    """A net in eval mode, and how its inputs are to be normalised: (x / 255 - mean) / std for uint8 images."""
+    """A net in eval mode, and how to normalise its inputs: (x / 255 - mean) / std for uint8 images."""
 
     net: nn.Module
     arch: str
@@ -60,14 +60,17 @@ def save_model(folder: Path, snapshot: Snapshot, header: Header) -> Path:
 
 
 def write_model(path: Path, header: Header, tensors: Tensors, *, for_transformers: bool = False) -> None:
-    """For transformers the file also says its format. Else it has one entry: safetensors writes several in any order,
-    and the same model is to be the same bytes."""
+    """Write a model file. For transformers, its metadata also states the format.
+
+    Otherwise the metadata has one entry: safetensors writes several in arbitrary order, and the same model must give
+    the same bytes.
+    """
     metadata = {HEADER: json.dumps(header.model_dump()), **({"format": "pt"} if for_transformers else {})}
     write_whole(path, safetensors.torch.save({k: t.contiguous() for k, t in tensors.items()}, metadata=metadata))
 
 
 def read_header(path: Path) -> Header:
-    """What a model file says of itself."""
+    """Read the header of a model file."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             return Header.model_validate_json((file.metadata() or {})[HEADER])
@@ -76,10 +79,10 @@ def read_header(path: Path) -> Header:
 
 
 def load_model(path: str | Path, *, trust_code: bool = False) -> Loaded:
-    """The net of a file that a run wrote, or of a folder that `fedfuse export` wrote, ready to predict.
+    """Load the net of a file that a run wrote, or of a folder that `fedfuse export` wrote, ready to predict.
 
-    Neither is believed: the tensors must be those of the net that it names, and a net that is built by a module of
-    somebody's, `package.module:factory`, is built only with `trust_code`, since importing a module runs it.
+    The content is not trusted. The tensors must be those of the net in the header, and a net of
+    `package.module:factory` is built only with `trust_code`, since importing a module runs it.
     """
     folder = Path(path) if Path(path).is_dir() else None
     file = Path(path) if folder is None else folder / MODEL
@@ -95,36 +98,38 @@ def load_model(path: str | Path, *, trust_code: bool = False) -> Loaded:
 
 
 def _with_tensors(header: Header, tensors: Tensors, trust_code: bool) -> nn.Module:
-    theirs = imports_code(header.arch)
-    if theirs and not trust_code:
+    factories = imports_code(header.arch)
+    if factories and not trust_code:
         raise FedfuseError(
-            f"the net is built by {theirs[0]}, whose module would be imported and so run: if you trust that module, "
+            f"the net is built by {factories[0]}, and importing that module runs its code: if you trust it, use "
             "load_model(path, trust_code=True)"
         )
-    if not theirs and not header.arch.startswith(transformers_folder.MARK):
-        with torch.device("meta"):  # which takes no memory, whatever sizes a header asks for
-            _own(header, tensors)
+    if not factories and not header.arch.startswith(transformers_folder.MARK):
+        with torch.device("meta"):  # takes no memory, whatever sizes the header asks for
+            _build(header, tensors)
     with rng.ambient(rng.generator(0, "load_model")), torch.no_grad():
-        net, own = _own(header, tensors)
+        net, own = _build(header, tensors)
         for name, tensor in tensors.items():
             own[name].copy_(tensor)
     return net
 
 
-def _own(header: Header, tensors: Tensors) -> tuple[nn.Module, dict[str, Tensor]]:
-    """A fresh net and its tensors by name, which are to take those of the file: all of them, and no others."""
+def _build(header: Header, tensors: Tensors) -> tuple[nn.Module, dict[str, Tensor]]:
+    """A fresh net and its tensors by name. Raise a ValueError unless `tensors` has the same names and shapes."""
     net = models.build(header.arch, classes=header.classes, shape=header.shape)
     own: dict[str, Tensor] = dict(net.named_parameters()) | dict(net.named_buffers())
     shapes = {name: tuple(t.shape) for name, t in own.items()}
-    given = {name: tuple(t.shape) for name, t in tensors.items()}
-    for name in sorted({*shapes, *given}):
-        if shapes.get(name) != given.get(name):
-            raise ValueError(f"{header.arch} has for {name!r} the shape {shapes.get(name)}, the file {given.get(name)}")
+    in_file = {name: tuple(t.shape) for name, t in tensors.items()}
+    for name in sorted({*shapes, *in_file}):
+        if shapes.get(name) != in_file.get(name):
+            raise ValueError(
+                f"{name!r} has shape {shapes.get(name)} in {header.arch}, but {in_file.get(name)} in the file"
+            )
     return net, own
 
 
 def imports_code(arch: str) -> list[str]:
     """The parts of an architecture's name that import a module when they are built."""
-    ours = {"hf", *(name.partition(":")[0] for name in models.ZOO)}
+    builtin = {"hf", *(name.partition(":")[0] for name in models.ZOO)}
     parts = (shared_head.split(part)[0] for part in arch.split(split.MARK))
-    return [part for part in parts if ":" in part and part.partition(":")[0] not in ours]
+    return [part for part in parts if ":" in part and part.partition(":")[0] not in builtin]

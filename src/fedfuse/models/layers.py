@@ -1,4 +1,4 @@
-"""The layers that the nets are made of, with initial weights that keep the signal's size with or without a norm."""
+"""The layers of the nets, with initial weights that preserve the signal's scale with or without a norm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fedfuse.models.norms import Norm, norm2d
 
-RECTIFIED = sqrt(2.0)  # He et al. 2015: a rectifier halves the second moment of what it passes on
+RECTIFIED = sqrt(2.0)  # He et al. 2015: a ReLU halves the second moment of its input
 LINEAR = 1.0  # for a layer whose input is not rectified
 
 
@@ -23,7 +23,7 @@ def conv(
     groups: int = 1,
     gain: float = RECTIFIED,
 ) -> nn.Sequential:
-    """A convolution and its norm, padded to keep the map's size unless told. A bias only where no norm has one."""
+    """A convolution and its norm, padded to keep the map's size by default. It has a bias only without a norm."""
     same = kernel // 2 if padding is None else padding
     layer = nn.Conv2d(channels, out, kernel, stride, same, groups=groups, bias=norm == "none")
     _scale(layer.weight, layer.bias, gain)
@@ -31,7 +31,7 @@ def conv(
 
 
 def dense(width: int, out: int) -> nn.Sequential:
-    """A hidden fully connected layer and its rectifier."""
+    """A hidden fully connected layer and its ReLU."""
     layer = nn.Linear(width, out)
     _scale(layer.weight, layer.bias, RECTIFIED)
     return nn.Sequential(layer, nn.ReLU(inplace=True))
@@ -43,9 +43,9 @@ def pooled() -> nn.Sequential:
 
 
 def halving(side: int) -> int:
-    """The stride where a net halves its map: 2, or 1 where the map would become 1x1.
+    """The stride that halves a map: 2, or 1 if the map would become 1x1.
 
-    So small images keep some space to convolve, and batch norm has several values per channel even for a batch of one.
+    This leaves small images room to convolve, and batch norm several values per channel even for a batch of one.
     """
     return 2 if side > 2 else 1
 

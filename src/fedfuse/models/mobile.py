@@ -1,8 +1,8 @@
 """MobileNetV2 (Sandler et al. 2018) and ShuffleNetV2 (Ma et al. 2018) for small images.
 
-For 32x32 images the first strides become 1 (MobileNetV2's stem and second stage; ShuffleNetV2's stem, whose max pool
-goes too), so three halvings remain of five, as is usual on CIFAR. Parameters are those of the ImageNet nets.
-Neither has dropout before its head.
+For 32x32 images the first strides become 1 (MobileNetV2's stem and second stage; ShuffleNetV2's stem, without its
+max pool), so three of five halvings remain, as is usual on CIFAR. The parameters are those of the ImageNet nets.
+Neither net has dropout before its head.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class Residual(nn.Module):
 
 
 class Unit(nn.Module):
-    """ShuffleNetV2's unit: half of the channels pass, half go through the branch, then the halves interleave."""
+    """ShuffleNetV2's unit: half of the channels skip the branch, half go through it, then the halves interleave."""
 
     def __init__(self, branch: nn.Module) -> None:
         super().__init__()
         self.branch = branch
 
     def forward(self, x: Tensor) -> Tensor:  # (B, C, H, W) -> the same
-        passing, through = x.chunk(2, dim=1)
-        return interleave(passing, self.branch(through))
+        left, right = x.chunk(2, dim=1)
+        return interleave(left, self.branch(right))
 
 
 class Down(nn.Module):
@@ -103,7 +103,7 @@ def _inverted(channels: int, out: int, expansion: int, stride: int, norm: Norm, 
     """Expand (1x1), depthwise (3x3), project (1x1, not rectified)."""
     hidden = channels * expansion
     expand = [conv(channels, hidden, 1, norm, gain=LINEAR), nn.ReLU6(inplace=True)] if expansion > 1 else []
-    # Without a norm, branches start small enough that all of them together are as large as the identity path.
+    # Without a norm, branches start so small that their sum is as large as the identity path.
     gain = RECTIFIED / sqrt(_MOBILE_RESIDUALS) if residual and norm == "none" else RECTIFIED
     depthwise = conv(hidden, hidden, 3, norm, stride=stride, groups=hidden)
     branch = nn.Sequential(*expand, depthwise, nn.ReLU6(inplace=True), conv(hidden, out, 1, norm, gain=gain))

@@ -1,4 +1,4 @@
-"""The norm of a net, a choice after its name: `resnet8:gn`."""
+"""The norm of a net, set by a suffix of its name: `resnet8:gn`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def groups(channels: int) -> int:
 
 
 def norm2d(norm: Norm, channels: int) -> nn.Module:
-    """For maps (B, channels, H, W)."""
+    """The norm for maps (B, channels, H, W)."""
     return nn.BatchNorm2d(channels) if norm == "bn" else _batchless(norm, channels)
 
 
 def norm1d(norm: Norm, channels: int) -> nn.Module:
-    """For features (B, channels)."""
+    """The norm for features (B, channels)."""
     return nn.BatchNorm1d(channels) if norm == "bn" else _batchless(norm, channels)
 
 

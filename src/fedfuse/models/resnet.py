@@ -1,4 +1,4 @@
-"""Residual nets (He et al. 2016), both families with a 3x3 stem that suits small images.
+"""Residual nets (He et al. 2016), both families with a 3x3 stem for small images.
 
 Without a norm, each block's last convolution starts smaller by 1/sqrt(blocks), so that the sum of all branches
 starts as large as the identity path. (Starting it at zero would leave the rest of the branch without a gradient.)
@@ -20,7 +20,7 @@ Shortcut = Callable[[int, int, int, Norm], nn.Module]  # (channels, out, stride,
 
 
 class Block(nn.Module):
-    """relu(branch(x) + shortcut(x)), the branch being two 3x3 convolutions."""
+    """relu(branch(x) + shortcut(x)), where the branch is two 3x3 convolutions."""
 
     def __init__(self, first: nn.Module, second: nn.Module, shortcut: nn.Module) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Subsample(nn.Module):
 
 
 def identity(channels: int, out: int, stride: int, norm: Norm) -> nn.Module:
-    """Option A: no parameters anywhere on the shortcut."""
+    """Option A: a shortcut without parameters."""
     return nn.Identity() if (channels, stride) == (out, 1) else Subsample(stride, out - channels)
 
 
@@ -68,7 +68,7 @@ def cifar(depth: int, norm: Norm, classes: int, shape: Shape) -> Classifier:
 
 
 def wide(blocks: int, norm: Norm, classes: int, shape: Shape) -> Classifier:
-    """ResNet-(8n+2): 64 to 512 channels, n blocks each, option B; ImageNet's stem and pool give way to a 3x3."""
+    """ResNet-(8n+2): 64 to 512 channels, n blocks each, option B; a 3x3 stem replaces ImageNet's stem and pool."""
     return classify(_trunk((64, 128, 256, 512), blocks, projection, norm, shape), 512, classes)
 
 

@@ -1,7 +1,7 @@
 """The representation head that models of different architectures share (Fed-ET): an MLP that ends in the classifier.
 
-`resnet8+head128` is ResNet-8 whose features go through a projection of its own to 128 numbers, and then through a head
-that is the same in every net with this width: 128 - 128 - classes. So the head's tensors, `head.*`, fit all of them.
+`resnet8+head128` is ResNet-8 with its own projection of the features to 128 numbers, and a head 128 - 128 - classes.
+The head has the same shapes in every net with this width, so its tensors, `head.*`, fit all of them.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from fedfuse.models.classifier import Classifier
 from fedfuse.types import FedfuseError, Tensors
 
 MARK = "+head"
-HEAD = "head."  # what the names of its tensors begin with
+HEAD = "head."  # prefix of the names of its tensors
 
 
 def with_head(arch: str, width: int | None) -> str:
-    """The name of this architecture with a shared head; without a width, or where it has a head, its own name."""
+    """The name of `arch` with a shared head of this width; `arch` itself if the width is None or it has a head."""
     return arch if width is None or split(arch)[1] is not None else f"{arch}{MARK}{width}"
 
 
 def split(arch: str) -> tuple[str, int | None]:
     """`resnet8+head128` -> (`resnet8`, 128); without a head (`resnet8`, None)."""
-    found = re.fullmatch(rf"(.+){re.escape(MARK)}([1-9][0-9]*)", arch)
-    return (found[1], int(found[2])) if found else (arch, None)
+    match = re.fullmatch(rf"(.+){re.escape(MARK)}([1-9][0-9]*)", arch)
+    return (match[1], int(match[2])) if match else (arch, None)
 
 
 def with_shared_head(name: str, net: nn.Module, width: int, classes: int) -> Classifier:
     """The net with its own head replaced by a projection and the shared head."""
     if not isinstance(net, Classifier):
         raise FedfuseError(
-            f"{name}: a shared head needs a net that is made of a trunk and a head, fedfuse.models.Classifier, "
-            f"but this one is a {type(net).__name__}"
+            f"{name}: a shared head needs a fedfuse.models.Classifier, but this net is a {type(net).__name__}: wrap "
+            "its trunk and head in one"
         )
     trunk = nn.Sequential(net.trunk, nn.Linear(net.width, width), nn.ReLU())
     head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, classes))

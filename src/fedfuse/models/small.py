@@ -1,7 +1,7 @@
 """Small nets: FedBE's ConvNet, Fed-ET's CNN, LeNet and perceptrons.
 
-Their convolutions are unpadded, as published. Where a map is too small for that, its convolution pads to keep the
-map's size (`Conv.least`), so images from 8x8 up work. A norm follows each convolution, none the hidden layers.
+Their convolutions are unpadded, as published. If a map is too small for that (`Conv.least`), its convolution pads to
+keep the map's size, so images from 8x8 up work. A norm follows each convolution, but not the hidden layers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fedfuse.models.norms import Norm, norm1d
 
 @dataclass(frozen=True)
 class Conv:
-    """One convolution, its rectifier and perhaps a max pool; unpadded on maps with sides of at least `least`."""
+    """One convolution, its ReLU and optionally a max pool; unpadded on maps with sides of at least `least`."""
 
     channels: int
     kernel: int
@@ -28,14 +28,15 @@ class Conv:
     pool: bool = True
 
 
-# FedBE's code: 3x3, then 1024 - 64 - classes on CIFAR. `least` is what the convolutions ahead need unpadded.
+# FedBE's code: 3x3, then 1024 - 64 - classes on CIFAR. `least` is the side that this convolution and the
+# later ones need to be unpadded.
 _CONVNET = (Conv(32, 3, 18), Conv(64, 3, 8), Conv(64, 3, 3, pool=False))
 
-# Fed-ET's appendix C gives 2 convolutions with max pooling and the hidden layers, neither channels nor kernels:
-# these bring it to 0.39 M parameters, where its Table 6 has 0.4 M.
+# Fed-ET's appendix C gives 2 convolutions with max pooling and the hidden layers, but neither channels nor
+# kernels: these give 0.39 M parameters, where its Table 6 has 0.4 M.
 _CNN = (Conv(32, 5, 16), Conv(96, 5, 6))
 
-# LeNet-5's maps, with rectifiers and max pools. Below 32x32 the first pads, as LeCun et al. padded 28x28 digits.
+# LeNet-5's maps, with ReLU and max pools. Below 32x32 the first convolution pads, as LeCun et al. padded 28x28 digits.
 _LENET = (Conv(6, 5, 32), Conv(16, 5, 14))
 
 
@@ -55,11 +56,11 @@ def lenet(norm: Norm, classes: int, shape: Shape) -> Classifier:
 
 
 def mlp(hidden: Sequence[int], norm: Norm, classes: int, shape: Shape) -> Classifier:
-    """A perceptron with these hidden widths on the flattened input; its norm stands before each rectifier."""
+    """A perceptron with these hidden widths on the flattened input, with its norm before each ReLU."""
     layers: list[nn.Module] = [nn.Flatten()]
     for width, out in pairwise((prod(shape), *hidden)):
-        linear, rectifier = dense(width, out)
-        layers += [linear, norm1d(norm, out), rectifier]
+        linear, relu = dense(width, out)
+        layers += [linear, norm1d(norm, out), relu]
     return classify(nn.Sequential(*layers), hidden[-1], classes)
 
 
@@ -69,8 +70,8 @@ def _convolutional(convs: Sequence[Conv], hidden: Sequence[int], norm: Norm, cla
     for step in convs:
         padding = 0 if min(height, width) >= step.least else step.kernel // 2
         layers += [conv(channels, step.channels, step.kernel, norm, padding=padding), nn.ReLU(inplace=True)]
-        lost = step.kernel - 1 - 2 * padding
-        channels, height, width = step.channels, height - lost, width - lost
+        shrink = step.kernel - 1 - 2 * padding
+        channels, height, width = step.channels, height - shrink, width - shrink
         if step.pool:
             layers.append(nn.MaxPool2d(2))
             height, width = height // 2, width // 2

@@ -1,7 +1,7 @@
-"""A net in two parts (FedGKT): the first stage of one architecture, continued by another net on its features.
+"""A net in two parts (FedGKT): the first stage of one architecture, and another net on its features.
 
-`resnet8|resnet56` is the stem of ResNet-8, its convolution with norm and rectifier, and a ResNet-56 that takes the
-stem's maps for images. Any net of the zoo fits behind: it is built for the shape of the features.
+`resnet8|resnet56` is the stem of ResNet-8, its convolution with norm and ReLU, and a ResNet-56 that takes the stem's
+maps as images. Any net of the zoo can be the second part: it is built for the shape of the features.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ def joined(client: str, server: str) -> str:
 
 
 def parts(arch: str) -> tuple[str, str] | None:
-    """`a|b` -> (a, b); None if it is no such name."""
+    """`a|b` -> (a, b); None for other names."""
     client, mark, server = arch.partition(MARK)
     return (client, server) if mark else None
 
 
 def halves(arch: str, net: nn.Module) -> tuple[nn.Sequential, nn.Sequential]:
-    """The net's first stage and its rest, of the net's own modules: rest(stage(x)) = net(x).
+    """The net's first stage and the rest, made of the net's own modules: rest(stage(x)) = net(x).
 
-    The first stage is all up to the first layer with weights, and what follows until the next: norm, rectifier, pool.
+    The first stage is the first layer with weights, all before it, and the norm, ReLU and pool after it.
     """
     if isinstance(net, Classifier):
         layers, end = list(_flat(net.trunk)), [net.head]
@@ -55,19 +55,19 @@ def halves(arch: str, net: nn.Module) -> tuple[nn.Sequential, nn.Sequential]:
         end = [last]
     else:
         raise FedfuseError(
-            f"{arch}: to send features, a client needs a net that says where they are: a fedfuse.models.Classifier or "
-            f"a torch.nn.Sequential, but this one is a {type(net).__name__}"
+            f"{arch}: to send features, a client needs a fedfuse.models.Classifier or a torch.nn.Sequential, but this "
+            f"net is a {type(net).__name__}"
         )
-    weighted = [i for i, layer in enumerate(layers) if any(True for _ in layer.parameters())]
-    if not weighted:
-        raise FedfuseError(f"{arch}: only its last layer has weights, so there are no features: give it another layer")
-    later = [i for i in weighted[1:] if not isinstance(layers[i], _NORMS)]
+    with_weights = [i for i, layer in enumerate(layers) if any(True for _ in layer.parameters())]
+    if not with_weights:
+        raise FedfuseError(f"{arch}: only its last layer has weights, so there are no features: add a layer")
+    later = [i for i in with_weights[1:] if not isinstance(layers[i], _NORMS)]
     cut = later[0] if later else len(layers)
     return nn.Sequential(*layers[:cut]), nn.Sequential(*layers[cut:], *end)
 
 
 def _flat(module: nn.Module) -> Iterator[nn.Module]:
-    """Its layers, however deep they are nested in sequences."""
+    """The layers of `module`, with nested sequences flattened."""
     if type(module) is nn.Sequential:
         for layer in module:
             yield from _flat(layer)
@@ -77,12 +77,12 @@ def _flat(module: nn.Module) -> Iterator[nn.Module]:
 
 @torch.no_grad()
 def feature_shape(extractor: nn.Module, shape: Shape) -> Shape:
-    """Of one input's features."""
+    """The shape of the features of one input."""
     return tuple(extractor.eval()(torch.zeros(1, *shape)).shape[1:])
 
 
 def continued(client: str, server: str, build: Callable[[str, Shape], nn.Module], shape: Shape) -> Split:
-    """The net `client|server`; `build(name, shape)` makes either."""
+    """The net `client|server`; `build(name, shape)` builds each part."""
     extractor, _ = halves(client, build(client, shape))
     features = feature_shape(extractor, shape)
     try:

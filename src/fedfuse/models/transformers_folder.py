@@ -1,4 +1,4 @@
-"""Models of `hf:` as folders that transformers reads by itself: no code of a folder is run, and no pickle is opened."""
+"""Folders of `hf:` models that transformers can read. No code from a folder is run, and no pickle is opened."""
 
 from __future__ import annotations
 
@@ -16,28 +16,30 @@ MARK = "hf:"
 
 
 def holds(arch: str) -> bool:
-    """Whether the whole net is one of transformers, and not a part of it."""
+    """Whether the whole net, and not just a part of it, is a transformers model."""
     return arch.startswith(MARK) and "|" not in arch
 
 
 def write(folder: Path, arch: str, tensors: Tensors, labels: tuple[str, ...]) -> None:
-    """`config.json`, and the weights by the names that transformers gives them."""
+    """Write `config.json`, and the weights under transformers' names."""
     auto = _transformers(arch).AutoModelForImageClassification
     with rng.ambient(rng.generator(0, "export")):
         net = Logits(auto.from_config(_config(arch, labels), trust_remote_code=False)).float()
     Snapshot(arch, tensors, tensors).load_into(net)
-    wrapped: Any = net.net
-    wrapped.save_pretrained(folder, max_shard_size="1000GB")  # one file: load_model reads its header
+    model: Any = net.net
+    model.save_pretrained(folder, max_shard_size="1000GB")  # one file: load_model reads its header
 
 
 def read(folder: Path, classes: int) -> nn.Module:
-    """The net of a folder, if all its weights are there: transformers would draw those that are not."""
+    """Load the net of a folder. Raise a ValueError if weights are missing: transformers would draw them at random."""
     auto = _transformers(f"{MARK}{folder}").AutoModelForImageClassification
-    net, found = auto.from_pretrained(
+    net, loading = auto.from_pretrained(
         str(folder), use_safetensors=True, trust_remote_code=False, local_files_only=True, output_loading_info=True
     )
-    if wrong := [*found["missing_keys"], *found["unexpected_keys"], *found["mismatched_keys"]]:
-        raise ValueError(f"its weights are not those of its configuration, as {wrong[0]} shows")
+    if wrong := [*loading["missing_keys"], *loading["unexpected_keys"], *loading["mismatched_keys"]]:
+        raise ValueError(
+            f"its weights do not match its configuration: {wrong[0]} is missing, unexpected or of another shape"
+        )
     if net.config.num_labels != classes:
         raise ValueError(f"its configuration has {net.config.num_labels} classes, its weights {classes}")
     return Logits(net).float()
@@ -55,15 +57,15 @@ def _config(arch: str, labels: tuple[str, ...]) -> Any:
         )
     except (OSError, ValueError) as error:
         raise FedfuseError(
-            f"{arch}: a transformers model is exported with its configuration, which is to be had where the run had "
-            f"it from, and that cannot be read now: {error}"
+            f"{arch}: the export needs the model's configuration, which cannot be read ({error}): put it back "
+            "where the run read it"
         ) from error
-    config._name_or_path = ""  # a folder of this machine is nobody's business
+    config._name_or_path = ""  # do not export a local path
     return config
 
 
 def without_path(arch: str) -> str:
-    """The name of an exported model: of a folder of this machine only its last part, and no path."""
+    """The name of an exported model: for a local folder only its last part, not its path."""
     source = Path(arch.removeprefix(MARK)).expanduser()
     return f"{MARK}{source.name}" if source.is_dir() or source.is_absolute() else arch
 

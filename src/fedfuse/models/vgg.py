@@ -1,8 +1,8 @@
-"""VGG nets (Simonyan & Zisserman 2014) as federated papers use them on small images: two hidden layers of 512.
+"""VGG nets (Simonyan & Zisserman 2014) as the federated papers use them on small images: two hidden layers of 512.
 
-A pool that would leave a 1x1 map is skipped, except the last; larger images leave a larger map to the first hidden
-layer. A norm follows each convolution, none the hidden layers. No dropout, unlike FedMA's VGG-9 (0.05 and 0.1): the
-papers' comparisons do not rest on it, and a net without it gives the same gradient twice.
+A pool that would leave a 1x1 map is skipped, except the last. Larger images give the first hidden layer a larger map. A
+norm follows each convolution, but not the hidden layers. There is no dropout, unlike in FedMA's VGG-9 (0.05 and 0.1):
+the papers' comparisons do not depend on it, and without it the same input gives the same gradient.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from fedfuse.models.classifier import Classifier, Shape, classify
 from fedfuse.models.layers import conv, dense
 from fedfuse.models.norms import Norm
 
-Stages = Sequence[Sequence[int]]  # channels of each convolution, stage by stage: a pool ends each stage
+Stages = Sequence[Sequence[int]]  # channels of each convolution, by stage; each stage ends with a pool
 
-# FedMA's, which FedDF compares on. FedDF's released code has another 9-layer net (8 convolutions, no hidden layer).
+# FedMA's net, on which FedDF compares. FedDF's released code has another 9-layer net (8 convolutions, no hidden layer).
 VGG9: Stages = ((32, 64), (128, 128), (256, 256))
 VGG19: Stages = ((64,) * 2, (128,) * 2, (256,) * 4, (512,) * 4, (512,) * 4)
 
@@ -26,7 +26,7 @@ HIDDEN = (512, 512)
 
 
 def widened(stages: Stages, widths: Sequence[int]) -> tuple[Stages, Sequence[int]]:
-    """The same net with other widths, one for each convolution and hidden layer: its stages and hidden layers."""
+    """The stages and hidden layers of a net with other widths, one for each convolution and hidden layer."""
     rest = iter(widths)
     return [[next(rest) for _ in stage] for stage in stages], list(rest)
 

@@ -1,7 +1,7 @@
-"""Checkpoints: written whole or not at all, checked when read, the last three kept.
+"""Checkpoints: write each atomically, verify its checksum when reading it, and keep the last three.
 
-The file's name carries its round and the SHA-256 of its bytes, so one rename makes both the content and its
-checksum appear, and any safetensors reader can open it.
+A file's name contains its round and the SHA-256 of its bytes. So a single rename publishes the content together with
+its checksum, and any safetensors reader can open the file.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ NAME = re.compile(r"round-(\d{6})-([0-9a-f]{64})\.safetensors")
 @dataclass(frozen=True)
 class Checkpoint:
     server: ServerState
-    clients: Mapping[int, Groups]  # what each client keeps
-    record: RoundRecord | None  # of the round that ended here; None before the first
+    clients: Mapping[int, Groups]  # each client's memory
+    record: RoundRecord | None  # of the last finished round; None before the first
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write this checkpoint, then drop all but the newest `KEEP`."""
+    """Write this checkpoint, delete all but the newest `KEEP`, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     header = {"record": checkpoint.record and checkpoint.record.line()}
     blob = codec.encode_state(checkpoint.server, checkpoint.clients, header)
@@ -41,18 +41,21 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
 
 
 def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is sound, and a line for each damaged one, which is set aside."""
-    damaged: list[str] = []
-    for leftover in folder.glob(".*.tmp"):  # a write that a crash cut short
+    """Return the newest intact checkpoint, or None, and a message for each damaged one.
+
+    Damaged files are renamed to `*.damaged`.
+    """
+    problems: list[str] = []
+    for leftover in folder.glob(".*.tmp"):  # left by a crash during a write
         leftover.unlink()
     for path in _newest_first(folder):
         try:
-            return _read(path), damaged
+            return _read(path), problems
         except FedfuseError as error:
             aside = path.with_name(path.name + ".damaged")
             path.rename(aside)
-            damaged.append(f"{error}; set aside as {aside.name}")
-    return None, damaged
+            problems.append(f"{error}; renamed to {aside.name}")
+    return None, problems
 
 
 def _newest_first(folder: Path) -> list[Path]:
@@ -66,7 +69,7 @@ def _read(path: Path) -> Checkpoint:
     assert match is not None
     blob = path.read_bytes()
     if hashlib.sha256(blob).hexdigest() != match[2]:
-        raise FedfuseError(f"{path.name}: its SHA-256 is not the one it was written with")
+        raise FedfuseError(f"{path.name}: its SHA-256 does not match its name")
     server, clients, header = codec.decode_state(blob)
     line = header["record"]
     return Checkpoint(server, clients, None if line is None else RoundRecord.parse(line))

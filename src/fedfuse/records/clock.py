@@ -1,4 +1,4 @@
-"""Seconds of a round by stage."""
+"""Time the stages of a round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies where in a run directory. A report reads these files and nothing else."""
+"""The files of a run directory. Reports read these files and nothing else."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fedfuse.files import write_whole
 from fedfuse.records.record import RoundRecord
 from fedfuse.types import FedfuseError
 
-EXPERIMENT = "experiment.toml"  # what was run
-FEDERATION = "federation.json"  # who has how many examples of which class, and which architecture
+EXPERIMENT = "experiment.toml"  # the experiment with all defaults filled in
+FEDERATION = "federation.json"  # each client's examples by class, and its architecture
 ROUNDS = "rounds.jsonl"  # one record per round
-EVALUATION = "evaluation.json"  # the last round's models by class and by confidence
-EVENTS = "events.jsonl"  # begun, resumed, stopped, finished
+EVALUATION = "evaluation.json"  # the last round's predictions by class and by confidence
+EVENTS = "events.jsonl"  # begun, resumed, warning, stopped, finished
 CHECKPOINTS = "checkpoint"  # for --resume
 MODELS = "models"  # the trained models
 REPORT = "report.html"
@@ -47,7 +47,7 @@ class FederationFacts:
     labels: Sequence[str]
     counts: Sequence[Sequence[int]]  # (K, C)
     architectures: Sequence[str]  # of each client
-    reported: Sequence[str]  # the architectures whose accuracy is the run's
+    reported: Sequence[str]  # the architectures whose mean accuracy is the run's
     examples: ExampleCounts
     shape: Sequence[int]  # of one input
 
@@ -82,17 +82,20 @@ def write_evaluation(path: Path, record: RoundRecord) -> None:
 
 
 def write_or_compare(file: Path, table: Mapping[str, Any], refusal: str, ignored: Collection[str] = ()) -> None:
-    """Write a TOML file that says what a directory holds. Where it is written already, refuse to go on with other
-    settings: `refusal` says what that would be. The `ignored` keys may differ, and change no bit."""
+    """Write `table` to a TOML file that describes its directory.
+
+    If the file exists with other settings, raise an error that starts with `refusal` and lists the differences. The
+    `ignored` keys may differ: they do not affect results.
+    """
     if file.exists():
         before = tomllib.loads(file.read_text(encoding="utf-8"))
-        if listed := "\n".join(f"  {line}" for line in differences(before, table, ignored)):
-            raise FedfuseError(f"{refusal}\n{listed}\nGive the same settings, or choose another --out")
+        if lines := "\n".join(f"  {line}" for line in differences(before, table, ignored)):
+            raise FedfuseError(f"{refusal}\n{lines}\nUse the same settings, or choose another --out")
     write_whole(file, tomli_w.dumps(table).encode())
 
 
 def read_json(file: Path, kind: type[T]) -> T:
-    """The contents of a JSON file, checked against the dataclass `kind`."""
+    """Return the contents of a JSON file, validated against the dataclass `kind`."""
     try:
         return TypeAdapter(kind).validate_json(file.read_bytes())
     except OSError as error:
@@ -101,5 +104,5 @@ def read_json(file: Path, kind: type[T]) -> T:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         raise FedfuseError(
-            f"{file}: {place}: {first['msg'].lower()}; it was changed or damaged: restore it, or run again"
+            f"{file}: {place}: {first['msg'].lower()}; the file was changed or damaged: restore it, or run again"
         ) from error

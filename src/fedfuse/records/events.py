@@ -1,4 +1,4 @@
-"""What happened to a run from outside its rounds: begun, resumed, warned, stopped, finished. One JSON line each."""
+"""Events of a run outside its rounds: begun, resumed, warning, stopped, finished. One JSON line per event."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Kind = Literal["begun", "resumed", "warning", "stopped", "finished"]
 
 @dataclass(frozen=True)
 class Event:
-    """`round` is the last one that was finished by then."""
+    """One event. `round` is the last round that was finished before it."""
 
     at: str  # ISO 8601, UTC
     kind: Kind
@@ -28,7 +28,7 @@ def append(path: Path, kind: Kind, round: int, text: str = "") -> None:
 
 
 def read(path: Path) -> list[Event]:
-    """All whole lines: a kill may have cut the last one short."""
+    """Return the events of all complete lines. A kill may have truncated the last line."""
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]

@@ -1,4 +1,4 @@
-"""Observers of a run: trackers and searches. An observer sees records and never touches the run."""
+"""Observers of a run, such as trackers and sweeps. They read records and never change results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedfuse.records.record import RoundRecord
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a run is: its directory, its whole experiment as TOML states it, and how many rounds it has."""
+    """A run's directory, its whole experiment as TOML values, and its number of rounds."""
 
     path: Path
     settings: Mapping[str, Any]
@@ -21,17 +21,17 @@ class RunInfo:
 
 class Observer(Protocol):
     def begin(self, run: RunInfo, history: Sequence[RoundRecord]) -> None:
-        """The run begins or goes on; `history` holds the rounds before."""
+        """Called when the run starts or resumes; `history` holds the earlier rounds."""
 
     def round(self, record: RoundRecord) -> None:
-        """A round is over, and on disk. What is raised here ends the run, which can be resumed."""
+        """Called when a round's record is on disk. An exception raised here stops the run, which can be resumed."""
 
     def end(self, history: Sequence[RoundRecord]) -> None:
-        """The run stops here: it has all its rounds, or something ended it."""
+        """Called when the run stops, whether it is finished or not."""
 
 
 class Guarded:
-    """An observer that may fail without stopping the run: it is warned about once and not asked again."""
+    """An observer that may fail without stopping the run. After a failure, warn once and do not call it again."""
 
     def __init__(self, name: str, observer: Observer, warn: Callable[[str], None]) -> None:
         self._name, self._observer, self._warn = name, observer, warn
@@ -51,6 +51,6 @@ class Guarded:
             return
         try:
             step()
-        except (Exception, SystemExit) as error:  # a tracker is somebody else's code: nothing of it may end a run
+        except (Exception, SystemExit) as error:  # trackers are third-party code: no error in one may stop a run
             self._failed = True
-            self._warn(f"{self._name} failed and is left out from here on: {type(error).__name__}: {error}")
+            self._warn(f"{self._name} failed and is skipped from now on: {type(error).__name__}: {error}")

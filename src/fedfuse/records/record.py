@@ -1,4 +1,4 @@
-"""What is on record of a round, and the file that holds it: one JSON object per line."""
+"""The record of a round, and the file of all records: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from fedfuse.types import FedfuseError
 
 @dataclass(frozen=True)
 class ClientRecord:
-    """An accepted client: the examples that it claims, and how far its model moved from the server's."""
+    """An accepted client: its claimed number of examples, and the distance of its model from the server's."""
 
     examples: int
-    distance: float | None = None  # Euclidean; None where no model was sent
+    distance: float | None = None  # Euclidean; None if the client sent no model
 
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One round. `params_*` and `bytes_*` count the tensors that really travelled, over all clients."""
+    """One round. `params_*` and `bytes_*` count the tensors that were actually sent, over all clients."""
 
     round: int
     cohort: list[int]
@@ -40,27 +40,27 @@ class RoundRecord:
     bytes_up: int
     bytes_down: int
     seconds: Mapping[str, float]
-    validation_accuracy: float | None = None  # as test_accuracy, on the server's validation data, if it has any
+    validation_accuracy: float | None = None  # like test_accuracy, on the server's validation data, if any
     clients: Mapping[str, ClientRecord] = field(default_factory=dict)  # accepted ones
     memory: Mapping[str, int] = field(default_factory=dict)  # peak bytes so far of this process and of its workers
     rejected: Mapping[str, str] = field(default_factory=dict)  # client -> reason
     note: str | None = None
     facts: Facts = field(default_factory=Facts)
-    # Of each architecture, by class and by confidence. Too much for every line: the last round's is a file of its own.
+    # By architecture. Too large for every line, so only the last round's details are written, to `evaluation.json`.
     details: Mapping[str, Details] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def accepted(self) -> int:
-        """How many clients' updates were accepted."""
+        """The number of clients whose updates were accepted."""
         return len(self.clients)
 
     def problems(self) -> list[str]:
-        """What went wrong in this round, a line each."""
-        refused = [f"round {self.round}: client {client} {reason}" for client, reason in self.rejected.items()]
-        return refused + [f"round {self.round}: {text}" for text in (self.note, self.facts.warning) if text]
+        """Return a line for each problem of this round."""
+        rejections = [f"round {self.round}: client {client} {reason}" for client, reason in self.rejected.items()]
+        return rejections + [f"round {self.round}: {text}" for text in (self.note, self.facts.warning) if text]
 
     def line(self) -> str:
-        """Strict JSON: a value that is not finite (a loss that diverged) is written as null."""
+        """Return the record as strict JSON. A non-finite value, such as a diverged loss, is written as null."""
         fields = asdict(replace(self, details={}))
         del fields["details"]
         fields["facts"] = _without_empty(fields["facts"])
@@ -69,7 +69,7 @@ class RoundRecord:
 
     @staticmethod
     def parse(line: str) -> RoundRecord:
-        """The inverse of `line`. What is not a record is a FedfuseError."""
+        """The inverse of `line`. Raise a FedfuseError if the line is not a record."""
         try:
             return _adapter().validate_json(line)
         except ValidationError as error:
@@ -86,8 +86,8 @@ def _adapter() -> TypeAdapter[RoundRecord]:
 def _without_empty(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    full = {key: _without_empty(v) for key, v in value.items()}
-    return {key: v for key, v in full.items() if v is not None and v != {} and v != ()}
+    items = {key: _without_empty(v) for key, v in value.items()}
+    return {key: v for key, v in items.items() if v is not None and v != {} and v != ()}
 
 
 def _strict(value: Any) -> Any:
@@ -108,20 +108,20 @@ def append(path: Path, record: RoundRecord) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise FedfuseError(
-            f"{path}: could not be written ({error.strerror}); its last round is in the checkpoint: "
-            "make room and go on with --resume"
+            f"{path}: could not be written ({error.strerror}); the last round is in the checkpoint: "
+            "free disk space and continue with --resume"
         ) from error
 
 
 def read(path: Path) -> list[RoundRecord]:
-    """All whole records. A last line that a crash cut short is skipped: its round is in the checkpoint."""
+    """Return all complete records. Skip a last line that a crash truncated: its round is in the checkpoint."""
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").split("\n")
     try:
         return [RoundRecord.parse(line) for line in lines[:-1]]
     except FedfuseError as error:
-        raise FedfuseError(f"{path}: {error}: restore it or start anew") from error
+        raise FedfuseError(f"{path}: {error}: restore the file, or start again with another --out") from error
 
 
 def rewrite(path: Path, records: list[RoundRecord]) -> None:

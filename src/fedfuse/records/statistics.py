@@ -1,4 +1,4 @@
-"""Several runs of one algorithm, in numbers: over seeds, and to a target."""
+"""Statistics of an algorithm's runs: over seeds, and up to a target accuracy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedfuse.records.record import RoundRecord
 
 
 class WithHistory(Protocol):
-    """A run in memory or on disk. A row's runs have at least one round each."""
+    """A run in memory or on disk, with at least one round."""
 
     @property
     def history(self) -> list[RoundRecord]: ...
@@ -19,7 +19,7 @@ class WithHistory(Protocol):
 
 @dataclass(frozen=True)
 class Row:
-    """One algorithm over its seeds."""
+    """The runs of one algorithm, one per seed."""
 
     algorithm: str
     runs: Sequence[WithHistory]
@@ -46,22 +46,23 @@ class Row:
         return sum(sum(r.seconds.values()) for run in self.runs for r in run.history)
 
     def reached(self, target: float) -> list[RoundRecord | None]:
-        """For each seed the first round at or above the target, or None."""
+        """Return for each seed the first round at or above the target, or None."""
         return [next((r for r in run.history if r.test_accuracy >= target), None) for run in self.runs]
 
     def rounds_to(self, target: float) -> str:
-        """Mean rounds to the target over the seeds; censored when a seed never reached it."""
+        """Mean number of rounds to the target over seeds; `> rounds` if a seed did not reach it."""
         rounds = [None if r is None else r.round for r in self.reached(target)]
         if None in rounds:
             return f"> {len(self.runs[0].history)}"
         return f"{statistics.fmean(r for r in rounds if r is not None):.1f}"
 
     def parameters_to(self, target: float) -> str:
-        """Mean parameters sent, up and down, until the target: Fed-ET's C_acc(x); censored likewise."""
-        sent = [
-            _sent(run, None if r is None else r.round) for run, r in zip(self.runs, self.reached(target), strict=True)
+        """Mean parameters sent, up and down, to the target: Fed-ET's C_acc(x); `> mean` if a seed did not reach it."""
+        totals = [
+            _parameters_sent(run, None if r is None else r.round)
+            for run, r in zip(self.runs, self.reached(target), strict=True)
         ]
-        text = f"{statistics.fmean(sent):.3g}"
+        text = f"{statistics.fmean(totals):.3g}"
         return f"> {text}" if None in self.reached(target) else text
 
 
@@ -69,17 +70,17 @@ def best_round(run: WithHistory) -> RoundRecord:
     return max(run.history, key=lambda r: r.test_accuracy)
 
 
-def _sent(run: WithHistory, until: int | None) -> int:
+def _parameters_sent(run: WithHistory, until: int | None) -> int:
     rounds = [r for r in run.history if until is None or r.round <= until]
     return sum(r.params_up + r.params_down for r in rounds)
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation over seeds, in percent."""
+    """Return the mean and standard deviation over seeds as text, in percent."""
     mean = f"{100 * statistics.fmean(values):.2f}"
     return f"{mean} ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else mean
 
 
 def deviation(values: Sequence[float]) -> float:
-    """The sample deviation; nothing spreads over one value."""
+    """Return the sample standard deviation; 0.0 for a single value."""
     return statistics.stdev(values) if len(values) > 1 else 0.0

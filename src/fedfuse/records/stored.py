@@ -1,4 +1,4 @@
-"""Run directories as they lie on disk, also of a run that was killed or still goes on. No code of a user is run."""
+"""Read run directories, including those of killed runs and of runs in progress. No user code is run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Run(_Section):
 
 
 class StoredExperiment(_Section):
-    """The `experiment.toml` of a run: the keys that are read of it are there and of the right type."""
+    """The `experiment.toml` of a run. The keys that readers use are validated; others are allowed."""
 
     name: str = "experiment"
     data: _Data
@@ -66,7 +66,7 @@ class StoredExperiment(_Section):
 
     @property
     def table(self) -> dict[str, Any]:
-        """All of it, as it was written."""
+        """All keys, as they were written."""
         return self.model_dump()
 
     @staticmethod
@@ -84,7 +84,7 @@ class StoredExperiment(_Section):
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run directory. What is not there yet, or was never written, is None or empty."""
+    """A run directory. The contents of a missing file are None or empty."""
 
     path: Path
     experiment: StoredExperiment
@@ -100,7 +100,7 @@ class StoredRun:
 
     @property
     def rounds(self) -> int:
-        """How many it is to have."""
+        """The number of rounds of the whole run."""
         return self.experiment.run.rounds
 
     @property
@@ -118,7 +118,7 @@ class StoredRun:
         return read_json(file, Evaluation) if file.exists() else None
 
     def reported_details(self) -> list[Details]:
-        """By class and by confidence, of the models that the run reports."""
+        """Return the predictions by class and by confidence of the models that the run reports."""
         if self.evaluation is None or self.federation is None:
             return []
         models = self.evaluation.models

@@ -1,4 +1,4 @@
-"""Reports about runs on disk: one page, pictures, numbers. Nothing here uses live objects."""
+"""Reports about runs on disk: an HTML page, pictures and CSV files. Only files are read, never live objects."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["report"]
 
 
 def report(*paths: str | Path, out: str | Path | None = None, target: float | None = None) -> Path:
-    """Write the page about these runs, comparisons or sweeps; by default as `report.html` into the first of them."""
-    places = [Path(path) for path in paths]
-    if not places:
+    """Write the page about these runs, comparisons or sweeps, by default to `report.html` in the first directory."""
+    folders = [Path(path) for path in paths]
+    if not folders:
         raise FedfuseError("report: give the directory of a run, a comparison or a sweep")
-    return html.write(report_of(places, target), Path(out) if out is not None else places[0] / REPORT)
+    return html.write(report_of(folders, target), Path(out) if out is not None else folders[0] / REPORT)

@@ -1,4 +1,4 @@
-"""What a section of the page is made of, beside figures."""
+"""The parts of a section of the page, other than figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedfuse.reports.figure import Bars, Cell, Curves, Dots, Figure, Heat, Numbe
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as they are shown. `words` are the columns that are read and not compared: they stand on the left."""
+    """Cells as they are shown. The columns in `words` hold text and are left-aligned."""
 
     key: str
     title: str
@@ -18,8 +18,8 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     words: Sequence[str] = ()
     caption: str = ""
-    most: int = 200  # rows on the page; `numbers` has all
-    folded: bool = False  # shown when asked for
+    most: int = 200  # rows shown on the page; `numbers` returns all
+    folded: bool = False  # collapsed until the reader opens it
 
     def numbers(self) -> Numbers:
         return Numbers(self.columns, self.rows)
@@ -35,7 +35,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Choice:
-    """The same blocks for several lines, of which the reader looks at one."""
+    """The same blocks for several variants; the reader selects the one to show."""
 
     key: str
     options: Mapping[str, Sequence[Figure | Table | Words]]
@@ -46,7 +46,7 @@ Block = Curves | Bars | Dots | Heat | Parallel | Table | Words | Choice
 
 @dataclass(frozen=True)
 class Card:
-    """A number that the reader should see first."""
+    """A key number, shown at the top of its section."""
 
     title: str
     value: str
@@ -62,10 +62,10 @@ class Section:
 
 
 def drawn(sections: Sequence[Section]) -> list[Figure | Table]:
-    """Every figure and table, also those behind a choice."""
-    found: list[Figure | Table] = []
+    """Return every figure and table, including those inside a choice."""
+    result: list[Figure | Table] = []
     for section in sections:
         for block in section.blocks:
             inside = [b for option in block.options.values() for b in option] if isinstance(block, Choice) else [block]
-            found += [b for b in inside if not isinstance(b, Words | Choice)]
-    return found
+            result += [b for b in inside if not isinstance(b, Words | Choice)]
+    return result

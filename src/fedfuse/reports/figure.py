@@ -1,7 +1,7 @@
-"""Figures as values: what is drawn, apart from how.
+"""Figures as values, independent of how they are drawn.
 
-A figure holds its numbers in the units of its axes. The page draws it with plotly (`to_plotly.py`), a paper's picture
-is drawn with matplotlib (`to_picture.py`), and its numbers leave as a table (`numbers`).
+A figure holds its numbers in the units of its axes. The page draws it with plotly (`to_plotly.py`), pictures for papers
+are drawn with matplotlib (`to_picture.py`), and `numbers` returns its values as a table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Series:
     x: Sequence[float]
     y: Sequence[float]
     colour: int
-    deviation: Sequence[float] = ()  # drawn as a band, where it is not 0
+    deviation: Sequence[float] = ()  # drawn as a band, unless all 0
     dash: Dash = "solid"
 
 
@@ -43,9 +43,9 @@ class Curves:
     x_title: str
     y_title: str
     series: Sequence[Series]
-    levels: Mapping[str, float] = field(default_factory=dict)  # horizontal lines by what they mean
+    levels: Mapping[str, float] = field(default_factory=dict)  # horizontal lines by label
     diagonal: bool = False  # from (0, 0) to (100, 100)
-    whole: bool = True  # x is counted
+    whole: bool = True  # x is an integer
 
     def numbers(self) -> Numbers:
         rows: list[list[Cell]] = []
@@ -57,7 +57,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar per category, none where there is no value."""
+    """One bar per category; None draws no bar."""
 
     name: str
     values: Sequence[float | None]
@@ -65,7 +65,7 @@ class Bar:
     deviation: Sequence[float] = ()
 
     def reach(self) -> list[tuple[float, float]]:
-        """Each value that there is, with its deviation."""
+        """Return the values that are not None, each with its deviation."""
         spread = self.deviation or [0.0] * len(self.values)
         return [(v, d) for v, d in zip(self.values, spread, strict=True) if v is not None]
 
@@ -81,7 +81,7 @@ class Bars:
     bars: Sequence[Bar]
     stacked: bool = False
     sideways: bool = False  # categories on the vertical axis, for long names
-    top: float | None = None  # where the values cannot go beyond it
+    top: float | None = None  # upper bound of the values
 
     def numbers(self) -> Numbers:
         rows: list[list[Cell]] = []
@@ -93,7 +93,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Dots:
-    """Clients by classes, a dot's area being a count (FedDF, Figure 2)."""
+    """Clients by classes; the area of a dot is a count (FedDF, Figure 2)."""
 
     key: str
     title: str
@@ -105,7 +105,7 @@ class Dots:
 
     @property
     def points(self) -> list[tuple[int, int, int]]:
-        """(client, class, examples) of those that have any."""
+        """(client, class, examples), where there are any examples."""
         return [(k, c, n) for k, row in enumerate(self.counts) for c, n in enumerate(row) if n]
 
     def numbers(self) -> Numbers:
@@ -114,7 +114,7 @@ class Dots:
 
 @dataclass(frozen=True)
 class Heat:
-    """A square of shares: rows are true classes, columns the answers."""
+    """A confusion matrix: rows are true classes, columns predicted classes."""
 
     key: str
     title: str
@@ -130,14 +130,14 @@ class Heat:
         return [[100 * n / max(1, sum(row)) for n in row] for row in self.counts]
 
     def numbers(self) -> Numbers:
-        square = [(i, j, n) for i, row in enumerate(self.counts) for j, n in enumerate(row)]
-        rows: list[list[Cell]] = [[self.labels[i], self.labels[j], n] for i, j, n in square]
+        cells = [(i, j, n) for i, row in enumerate(self.counts) for j, n in enumerate(row)]
+        rows: list[list[Cell]] = [[self.labels[i], self.labels[j], n] for i, j, n in cells]
         return Numbers([self.y_title, self.x_title, "examples"], rows)
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One setting of a search. Words are numbered; `ticks` says which number is which."""
+    """One setting of a search. Categories are numbered; `ticks` maps each number to its text."""
 
     name: str
     values: Sequence[float]
@@ -148,12 +148,12 @@ class Axis:
         return self.ticks.get(value, f"{value:.4g}")
 
     def height(self, value: float) -> float:
-        """Where a value is between the lowest (0) and the highest (1)."""
+        """Return the position of a value between the lowest (0) and the highest (1)."""
         low, high, own = (self._scaled(v) for v in (min(self.values), max(self.values), value))
         return 0.5 if high == low else (own - low) / (high - low)
 
     def marks(self) -> list[tuple[str, float]]:
-        """Words at their places; of numbers the lowest, the middle and the highest."""
+        """Return tick labels and their heights: all categories, or the lowest, middle and highest number."""
         if self.ticks:
             return [(text, self.height(v)) for v, text in self.ticks.items() if v in self.values]
         low, high = min(self.values), max(self.values)
@@ -180,12 +180,12 @@ class Parallel:
     axes: Sequence[Axis]
 
     def numbers(self) -> Numbers:
-        said = [[axis.ticks.get(v, v) for v in axis.values] for axis in self.axes]
-        return Numbers([axis.name for axis in self.axes], [list(row) for row in zip(*said, strict=True)])
+        columns = [[axis.ticks.get(v, v) for v in axis.values] for axis in self.axes]
+        return Numbers([axis.name for axis in self.axes], [list(row) for row in zip(*columns, strict=True)])
 
 
 def shades(figure: Parallel) -> list[float]:
-    """How dark each trial's line is, from 0 to 1, by its rank on the last axis."""
+    """Return how dark each trial's line is, from 0 to 1, by its rank on the last axis."""
     last = figure.axes[-1].values
     order = {value: rank for rank, value in enumerate(sorted(set(last)))}
     return [order[v] / max(1, len(order) - 1) for v in last]

@@ -1,4 +1,4 @@
-"""The report in files: the numbers of every figure and table as CSV, every figure as a picture."""
+"""Write the numbers of every figure and table as CSV, and every figure as a picture."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = ("svg", "png", "pdf")
 
 
 def write_numbers(paths: Sequence[Path], folder: Path, *, target: float | None = None) -> list[Path]:
-    """A CSV file for each figure and table, and one with every round: `rounds.csv`."""
+    """Write a CSV file for each figure and table, and `rounds.csv` with every round."""
     tables = {block.key: block.numbers() for block in drawn(report_of(paths, target).sections)}
     tables["rounds"] = every_round(paths)
     folder.mkdir(parents=True, exist_ok=True)
@@ -37,16 +37,16 @@ def write_pictures(
     target: float | None = None,
     progress: Progress = iter,
 ) -> list[Path]:
-    """Every figure in each of these kinds. `progress` passes the figures on and may show where it is."""
+    """Write every figure in each of these kinds. `progress` yields the figures and may show a progress bar."""
     if unknown := [kind for kind in kinds if kind not in KINDS]:
-        raise FedfuseError(f"pictures of kind {unknown[0]!r}: they are {', '.join(KINDS)}")
+        raise FedfuseError(f"cannot write pictures of kind {unknown[0]!r}: choose from {', '.join(KINDS)}")
     figures = [block for block in drawn(report_of(paths, target).sections) if not isinstance(block, Table)]
-    written = []
+    pictures = []
     for figure in progress(figures):
         files = [folder / f"{figure.key}.{kind}" for kind in kinds]
         draw(figure, files)
-        written += files
-    return written
+        pictures += files
+    return pictures
 
 
 def _csv(numbers: Numbers) -> str:
@@ -58,5 +58,5 @@ def _csv(numbers: Numbers) -> str:
 
 
 def _safe(cell: str | float) -> str | float:
-    """A client's words may look like a formula, which a spreadsheet would carry out: they are marked as text."""
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "@", "\t", "\r") else cell
+    """Mark text that a spreadsheet would execute as a formula: some of it comes from clients."""
+    return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell

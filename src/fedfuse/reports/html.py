@@ -1,4 +1,4 @@
-"""The page: one HTML file that carries everything with it and asks the network for nothing."""
+"""Render the page: one self-contained HTML file that makes no network requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _asset(name: str) -> str:
 
 @cache
 def _template() -> jinja2.Template:
-    # Reasons of refused clients are words from outside: everything is escaped that is not marked as ours.
+    # Reasons of refused clients are untrusted text: escape everything that is not marked as safe.
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
@@ -33,17 +33,17 @@ def _template() -> jinja2.Template:
 
 
 def whole_page(report: Report) -> str:
-    """A file of its own, with plotly in it."""
-    return _rendered(report, part="page", live=False, plotly=plotly_script())
+    """Return the page as one file, with plotly included."""
+    return _render(report, part="page", live=False, plotly=plotly_script())
 
 
 def live_page(report: Report) -> str:
-    """The page of a server, which gives plotly once and the body as often as it changes."""
-    return _rendered(report, part="page", live=True, plotly="")
+    """Return the page for a server: it loads plotly once, and the body again whenever it changes."""
+    return _render(report, part="page", live=True, plotly="")
 
 
 def body(report: Report) -> str:
-    return _rendered(report, part="body", live=True, plotly="")
+    return _render(report, part="body", live=True, plotly="")
 
 
 def plotly_script() -> str:
@@ -57,7 +57,7 @@ def write(report: Report, out: Path) -> Path:
 
 
 def arranged(blocks: Sequence[Block]) -> list[tuple[Block, bool]]:
-    """Each block, and whether it takes the whole width: figures stand in pairs, an odd last one has both places."""
+    """Return each block and whether it takes the full width. Figures are in pairs; one left over takes both places."""
     places: list[tuple[Block, bool]] = []
     left = True
     for block, following in zip(blocks, [*blocks[1:], None], strict=True):
@@ -73,9 +73,9 @@ def _whole(block: Block) -> bool:
     return isinstance(block, Table | Words)
 
 
-def _rendered(report: Report, **settings: Any) -> str:
+def _render(report: Report, **settings: Any) -> str:
     figures = {block.key: to_plotly(block) for block in drawn(report.sections) if not isinstance(block, Table)}
-    # Inside a script element only "<" could end it before its time.
+    # Escape "<", so that no text can close the script element.
     data = json.dumps(figures, allow_nan=False).replace("<", "\\u003c")
     return _template().render(
         arranged=arranged, report=report, figures=data, style=_asset("page.css"), script=_asset("page.js"), **settings

@@ -1,4 +1,4 @@
-"""The numbers of a round that the report draws; None where its algorithm does not record them."""
+"""The numbers of a round that the report draws; None if the algorithm does not record them."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def disagreement(record: RoundRecord) -> float | None:
 
 
 def agreement(record: RoundRecord, client: int) -> float | None:
-    """How often the client predicts the ensemble's class."""
+    """Return how often the client predicts the ensemble's class."""
     return record.facts.agreement.get(str(client))
 
 
 def confidence(record: RoundRecord, who: Who) -> ConfidenceBins | None:
-    """Right and wrong answers by confidence; of students over all architectures."""
+    """Return right and wrong answers by confidence; averages and students are summed over architectures."""
     if who == "clients":
         return record.facts.clients.confidence if record.facts.clients else None
     if who == "ensemble":
@@ -53,11 +53,11 @@ def total(bins: Sequence[ConfidenceBins]) -> ConfidenceBins | None:
 
 
 def _qualities(record: RoundRecord, which: Literal["average", "student"]) -> list[Quality | None]:
-    """One for each architecture that was distilled."""
+    """Return one entry per distilled architecture."""
     return [s.average if which == "average" else s.student for s in record.facts.students.values()]
 
 
 def _mean_accuracy(qualities: Sequence[Quality | None]) -> float | None:
-    """The mean over architectures, where all have one."""
-    known = [q.accuracy for q in qualities if q is not None and q.accuracy is not None]
-    return statistics.fmean(known) if known and len(known) == len(qualities) else None
+    """Return the mean over architectures, or None unless all have an accuracy."""
+    accuracies = [q.accuracy for q in qualities if q is not None and q.accuracy is not None]
+    return statistics.fmean(accuracies) if accuracies and len(accuracies) == len(qualities) else None

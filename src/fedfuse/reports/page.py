@@ -1,4 +1,4 @@
-"""The whole report, as values: which sections there are, in which order. Empty ones do not appear."""
+"""The report as a value: its sections, in order. Empty sections are omitted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedfuse.reports.sections import (
 from fedfuse.reports.variants import variants_of
 from fedfuse.types import FedfuseError
 
-NAMED = ("alpha", "per_client", "major", "minor", "column")  # settings of a partition that the subtitle names
+NAMED = ("alpha", "per_client", "major", "minor", "column")  # partition settings shown in the subtitle
 
 
 @dataclass(frozen=True)
@@ -35,20 +35,21 @@ class Report:
 
 
 def report_of(paths: Sequence[Path], target: float | None = None) -> Report:
-    """Everything that the records at these places hold. Of a sweep only its best trials are shown in full."""
+    """Build the report from the records in these directories. Of a sweep, only the best trials are shown in full."""
     sweeps = [sweep for path in paths if (sweep := search.sweep_at(path)) is not None]
     if sweeps and len(paths) > 1:
-        raise FedfuseError("a sweep has a report of its own: give its directory alone")
+        raise FedfuseError(f"{sweeps[0].path} is a sweep, which has its own report: give its directory alone")
     if target is not None and not 0 < target < 1:
-        raise FedfuseError(f"target {target:g}: an accuracy is between 0 and 1, as in 0.85")
+        raise FedfuseError(f"target {target:g}: give an accuracy between 0 and 1, such as 0.85")
     best = search.best_runs(sweeps[0]) if sweeps else {}
     variants = variants_of(find(list(best) or paths), best)
     of_sweep = search.section(sweeps[0]) if sweeps else None
     if not variants:
-        return Report("Nothing yet", "No round is on record so far.", [of_sweep] if of_sweep else [])
+        return Report("Nothing yet", "No rounds are recorded yet.", [of_sweep] if of_sweep else [])
     goals = [target] if target is not None else targets.default_targets(variants)
     sections = [
-        of_sweep or verdict.section(variants, goals),  # a sweep chooses by validation data, the verdict by test data
+        # A sweep selects by validation data, so it has no verdict, which compares by test data.
+        of_sweep or verdict.section(variants, goals),
         learning.section(variants, target),
         targets.section(variants, goals),
         learning.distillation(variants),

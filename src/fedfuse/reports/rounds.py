@@ -1,4 +1,4 @@
-"""Every number that the rounds hold, a row per round and run."""
+"""All numbers of all rounds, one row per round and run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedfuse.tracking.scalars import scalars
 
 
 def every_round(paths: Sequence[Path]) -> Numbers:
-    """`algorithm`, `seed`, `round` and then each scalar under the name by which trackers know it."""
+    """Return `algorithm`, `seed`, `round` and then each scalar, under the name that trackers use."""
     rows: list[tuple[list[Cell], Mapping[str, Any]]] = [
         ([variant.name, run.seed, record.round], scalars(record))
         for variant in variants_of(find(paths))

@@ -1,4 +1,4 @@
-"""A figure as a picture for a paper: .svg, .pdf or .png by matplotlib, in the page's colours."""
+"""Draw a figure for a paper with matplotlib, as .svg, .pdf or .png, in the page's colours."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ STYLE: dict[Any, Any] = {
     "xtick.color": SOFT,
     "ytick.color": SOFT,
     "text.color": INK,
-    "svg.fonttype": "none",  # text stays text
+    "svg.fonttype": "none",  # keep text as text
     "svg.hashsalt": "fedfuse",  # the same numbers give the same file
     "legend.frameon": False,
 }
 
 
 def draw(figure: Figure, paths: Sequence[Path]) -> None:
-    """Write the picture; a file's ending says which kind."""
+    """Write the picture to each path; the suffix selects the format."""
     try:
         import matplotlib
         from matplotlib.figure import Figure as Sheet
@@ -47,7 +47,7 @@ def draw(figure: Figure, paths: Sequence[Path]) -> None:
             figsize=_inches(figure), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06), facecolor="white"
         )
         axes = sheet.subplots()
-        _onto(figure, axes)
+        _draw_on(figure, axes)
         for path in paths:
             path.parent.mkdir(parents=True, exist_ok=True)
             sheet.savefig(path, dpi=200, metadata=UNDATED.get(path.suffix))
@@ -69,24 +69,24 @@ def _inches(figure: Figure) -> tuple[float, float]:
 
 
 @singledispatch
-def _onto(figure: Any, axes: Any) -> None:
-    raise TypeError(f"{type(figure).__name__} is no figure")
+def _draw_on(figure: Any, axes: Any) -> None:
+    raise TypeError(f"{type(figure).__name__} is not a figure")
 
 
-def _labelled(axes: Any, x: str, y: str) -> None:
+def _label_axes(axes: Any, x: str, y: str) -> None:
     axes.set_xlabel(x)
     axes.set_ylabel(y)
 
 
 def _legend(axes: Any, entries: int) -> None:
     if entries > 1:
-        # Above the axes, where it hides nothing; as many side by side as fit.
+        # Above the axes, where it hides nothing, with as many columns as fit.
         longest = max(len(text) for text in axes.get_legend_handles_labels()[1])
         columns = max(1, min(entries, 60 // (longest + 7)))
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, borderaxespad=0.2, fontsize=8)
 
 
-@_onto.register
+@_draw_on.register
 def _(figure: Curves, axes: Any) -> None:
     for series in figure.series:
         paint = colour(series.colour)
@@ -94,8 +94,8 @@ def _(figure: Curves, axes: Any) -> None:
             low = [y - d for y, d in zip(series.y, series.deviation, strict=True)]
             high = [y + d for y, d in zip(series.y, series.deviation, strict=True)]
             axes.fill_between(series.x, low, high, color=paint, alpha=0.15, linewidth=0)
-        few = {"marker": "o", "markersize": 2.6} if len(series.x) <= 25 else {}
-        axes.plot(series.x, series.y, DASHES[series.dash], color=paint, label=series.name, linewidth=1.5, **few)
+        markers = {"marker": "o", "markersize": 2.6} if len(series.x) <= 25 else {}
+        axes.plot(series.x, series.y, DASHES[series.dash], color=paint, label=series.name, linewidth=1.5, **markers)
     for name, level in figure.levels.items():
         axes.axhline(level, color=SOFT, linewidth=0.8, linestyle=":")
         axes.annotate(
@@ -106,16 +106,16 @@ def _(figure: Curves, axes: Any) -> None:
     if figure.whole:
         axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(color=FAINT, linewidth=0.6)
-    _labelled(axes, figure.x_title, figure.y_title)
+    _label_axes(axes, figure.x_title, figure.y_title)
     _legend(axes, len(figure.series) + figure.diagonal)
 
 
-@_onto.register
+@_draw_on.register
 def _(figure: Bars, axes: Any) -> None:
     places = list(range(len(figure.categories)))
     wide = 0.75 if figure.stacked else 0.8 / len(figure.bars)
     below = [0.0] * len(places)
-    put, error = (axes.barh, "xerr") if figure.sideways else (axes.bar, "yerr")
+    draw_bars, error = (axes.barh, "xerr") if figure.sideways else (axes.bar, "yerr")
     for number, bar in enumerate(figure.bars):
         values = [0.0 if v is None else v for v in bar.values]
         shift = 0.0 if figure.stacked else (number - (len(figure.bars) - 1) / 2) * wide
@@ -123,23 +123,23 @@ def _(figure: Bars, axes: Any) -> None:
         spread = (
             {error: list(bar.deviation), "error_kw": {"ecolor": SOFT, "elinewidth": 0.8}} if any(bar.deviation) else {}
         )
-        put([p + shift for p in places], values, wide, color=colour(bar.colour), label=bar.name, **base, **spread)
+        draw_bars([p + shift for p in places], values, wide, color=colour(bar.colour), label=bar.name, **base, **spread)
         below = [b + v for b, v in zip(below, values, strict=True)] if figure.stacked else below
     if figure.sideways:
         axes.set_yticks(places, figure.categories)
         axes.invert_yaxis()
-        _labelled(axes, figure.y_title, figure.x_title)
+        _label_axes(axes, figure.y_title, figure.x_title)
     else:
         crowded = sum(map(len, figure.categories)) > 60
         axes.set_xticks(places, figure.categories, rotation=60 if crowded else 0, ha="right" if crowded else "center")
-        _labelled(axes, figure.x_title, figure.y_title)
+        _label_axes(axes, figure.x_title, figure.y_title)
     axes.grid(color=FAINT, linewidth=0.6, axis="x" if figure.sideways else "y")
     if figure.top is not None:
         (axes.set_xlim if figure.sideways else axes.set_ylim)(0, figure.top)
     _legend(axes, len(figure.bars))
 
 
-@_onto.register
+@_draw_on.register
 def _(figure: Dots, axes: Any) -> None:
     counts = torch.tensor(figure.counts)
     width, _ = _inches(figure)
@@ -147,7 +147,7 @@ def _(figure: Dots, axes: Any) -> None:
     axes.set_xlabel(figure.x_title, color=INK)
 
 
-@_onto.register
+@_draw_on.register
 def _(figure: Heat, axes: Any) -> None:
     shares = figure.shares
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=100)
@@ -163,10 +163,10 @@ def _(figure: Heat, axes: Any) -> None:
     axes.set_xticks(range(0, len(figure.labels), step), figure.labels[::step], rotation=90 if long else 0)
     axes.set_yticks(range(0, len(figure.labels), step), figure.labels[::step])
     axes.figure.colorbar(image, ax=axes, label="%", shrink=0.85).outline.set_visible(False)
-    _labelled(axes, figure.x_title, figure.y_title)
+    _label_axes(axes, figure.x_title, figure.y_title)
 
 
-@_onto.register
+@_draw_on.register
 def _(figure: Parallel, axes: Any) -> None:
     import matplotlib
 

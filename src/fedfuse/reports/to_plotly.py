@@ -1,4 +1,4 @@
-"""A figure as plotly's JSON. Colours are names (`@0`, `@ink`), which the page replaces as light or dark wants."""
+"""Convert a figure to plotly's JSON. Colours are names (`@0`, `@ink`), which the page replaces by its theme's."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Plotly = dict[str, Any]
 
 @singledispatch
 def to_plotly(figure: Any) -> Plotly:
-    """`data`, `layout` and the height in pixels."""
-    raise TypeError(f"{type(figure).__name__} is no figure")
+    """Return `data`, `layout` and the height in pixels."""
+    raise TypeError(f"{type(figure).__name__} is not a figure")
 
 
 def _axis(title: str, **more: Any) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def _(figure: Curves) -> Plotly:
 
 
 def _height(entries: int) -> int:
-    """In pixels. The legend stands above, about three entries side by side, and is to take nothing from the plot."""
+    """Return the height in pixels. The legend above the plot, about three entries per row, must not shrink it."""
     return 380 + 20 * ((entries - 1) // 3)
 
 
@@ -76,7 +76,7 @@ def _line(series: Series, figure: Curves) -> dict[str, Any]:
 
 
 def _band(series: Series) -> list[dict[str, Any]]:
-    """One deviation to each side. It belongs to its curve: the legend switches both."""
+    """Return a band of one deviation to each side, in the legend group of its curve."""
     if not any(series.deviation):
         return []
     low = [y - d for y, d in zip(series.y, series.deviation, strict=True)]
@@ -101,7 +101,7 @@ def _band(series: Series) -> list[dict[str, Any]]:
 @to_plotly.register
 def _(figure: Bars) -> Plotly:
     across, along = ("y", "x") if figure.sideways else ("x", "y")
-    told = not figure.stacked and len(figure.bars) * len(figure.categories) <= 12
+    with_text = not figure.stacked and len(figure.bars) * len(figure.categories) <= 12
     data = [
         {
             "type": "bar",
@@ -113,7 +113,7 @@ def _(figure: Bars) -> Plotly:
             f"error_{along}": {"type": "data", "array": list(bar.deviation), "color": "@soft", "thickness": 1.2}
             if any(bar.deviation)
             else None,
-            "texttemplate": f"%{{{along}:.1f}}" if told else "",
+            "texttemplate": f"%{{{along}:.1f}}" if with_text else "",
             "textposition": "outside",
             "cliponaxis": False,
             "hovertemplate": f"%{{{across}}}: %{{{along}:.4~g}}<extra>%{{fullData.name}}</extra>",
@@ -129,14 +129,14 @@ def _(figure: Bars) -> Plotly:
         "showlegend": len(figure.bars) > 1,
     }
     layout[f"{across}axis"] |= {"type": "category", "showgrid": False}
-    if told:  # there is room for what stands at the end of a bar
+    if with_text:  # leave room for the text at the end of each bar
         most = max((v + d for b in figure.bars for v, d in b.reach()), default=1.0)
         layout[f"{along}axis"]["range"] = [0, 1.12 * most]
     if figure.top is not None:
         layout[f"{along}axis"]["range"] = [0, figure.top]
     height = _height(len(figure.bars))
     if figure.sideways:
-        layout["yaxis"]["autorange"] = "reversed"  # the first on top, as a table has it
+        layout["yaxis"]["autorange"] = "reversed"  # the first on top, as in a table
         thick = 34 if figure.stacked else 14 + 20 * len(figure.bars)
         height = max(200, height - 270 + thick * len(figure.categories))
     return {"data": data, "layout": layout, "height": height}
@@ -199,7 +199,7 @@ def _(figure: Heat) -> Plotly:
 
 @to_plotly.register
 def _(figure: Parallel) -> Plotly:
-    """As plain lines: plotly's own parallel coordinates need WebGL, which not every browser has."""
+    """Draw plain lines: plotly's own parallel coordinates need WebGL, which not every browser has."""
     heights = [heights_of(axis) for axis in figure.axes]
     data = []
     for number, level in enumerate(shades(figure)):
@@ -238,5 +238,5 @@ def _(figure: Parallel) -> Plotly:
 
 
 def _plain(text: str) -> str:
-    """Plotly reads some HTML in texts of ours that may hold a user's words."""
+    """Escape HTML: plotly renders some of it, and the text may come from a user."""
     return html.escape(text, quote=False)

@@ -1,4 +1,4 @@
-"""Runs that differ in nothing but their seed are one variant; its name says how it differs from the others."""
+"""Group runs that differ only in their seed into variants, named by the settings in which they differ."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from fedfuse.records.record import RoundRecord
 from fedfuse.records.statistics import Row, deviation
 from fedfuse.records.stored import StoredExperiment, StoredRun
 
-SAME_VARIANT = ("run.seed", "run.workers", "run.track")  # settings that make no other variant
+SAME_VARIANT = ("run.seed", "run.workers", "run.track")  # settings that do not distinguish variants
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One set of settings, over its seeds."""
+    """The runs of one set of settings, one for each seed."""
 
     name: str
-    runs: Sequence[StoredRun]  # by seed; each has rounds
+    runs: Sequence[StoredRun]  # sorted by seed; each has at least one round
     colour: int
-    suffix: str = ""  # of the keys of its own figures, where there are other lines
+    suffix: str = ""  # of the keys of its own figures, if there are other variants
 
     @property
     def row(self) -> Row:
@@ -36,7 +36,7 @@ class Variant:
         return [run.seed for run in self.runs]
 
     def over_rounds(self, pick: Callable[[RoundRecord], float | None]) -> Band:
-        """A number of each round, in the mean over the seeds that have it."""
+        """Return the mean of a number at each round, over the seeds that have it."""
         values: dict[int, list[float]] = {}
         for run in self.runs:
             for record in run.history:
@@ -51,7 +51,7 @@ class Variant:
         )
 
     def last(self, pick: Callable[[RoundRecord], float | None]) -> list[float]:
-        """The number of each seed's last round that has it."""
+        """Return, for each seed, the number in the last round that has it."""
         last: list[float] = []
         for run in self.runs:
             values = [v for v in map(pick, run.history) if v is not None]
@@ -61,7 +61,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Band:
-    """A curve: mean and deviation over seeds at each round. `most` is how many seeds there were at most."""
+    """A curve: mean and deviation over seeds at each round. `most` is the largest number of seeds at a round."""
 
     rounds: list[int]
     mean: list[float]
@@ -73,17 +73,17 @@ class Band:
 
 
 def variants_of(runs: Sequence[StoredRun], names: Mapping[Path, str] | None = None) -> list[Variant]:
-    """In the order in which they are given; FedAvg, the usual baseline, first. `names` names runs by their paths."""
+    """Return the variants in the order of `runs`, but FedAvg, the baseline, first. `names` maps run paths to names."""
     groups: dict[str, list[StoredRun]] = {}
     for run in runs:
         if run.history:
             groups.setdefault(_key(run.experiment), []).append(run)
     ordered = sorted(groups.values(), key=lambda group: group[0].experiment.algorithm.name != "fedavg")
     by_settings = _names([group[0].experiment for group in ordered])
-    called = [(names or {}).get(group[0].path, name) for group, name in zip(ordered, by_settings, strict=True)]
+    labels = [(names or {}).get(group[0].path, name) for group, name in zip(ordered, by_settings, strict=True)]
     return [
         Variant(name, sorted(group, key=lambda r: r.seed), number, f"-{slug(name, '=')}" if len(ordered) > 1 else "")
-        for number, (name, group) in enumerate(zip(called, ordered, strict=True))
+        for number, (name, group) in enumerate(zip(labels, ordered, strict=True))
     ]
 
 
@@ -92,24 +92,24 @@ def _key(experiment: StoredExperiment) -> str:
 
 
 def _settings(experiment: StoredExperiment) -> dict[str, Any]:
-    """What makes a run another variant, by dotted keys."""
+    """Return the settings that distinguish variants, by dotted key."""
     table = {key: value for key, value in experiment.table.items() if key != "provenance"}
     return {key: value for key, value in flatten(table).items() if key not in SAME_VARIANT}
 
 
 def _names(experiments: Sequence[StoredExperiment]) -> list[str]:
-    """The algorithm's name; where that is not enough, with the settings in which its namesakes differ."""
+    """Return the algorithms' names, with the settings in which variants of one algorithm differ."""
     settings = [_settings(experiment) for experiment in experiments]
     names = []
     for own in settings:
         algorithm = own["algorithm.name"]
-        namesakes = [other for other in settings if other["algorithm.name"] == algorithm]
-        keys = sorted({key for other in namesakes for key in other})
-        differ = [key for key in keys if len({repr(other.get(key)) for other in namesakes}) > 1]
-        listed = ", ".join(f"{key.removeprefix('algorithm.')}={_shown(own[key])}" for key in differ if key in own)
-        names.append(f"{algorithm}({listed})" if listed else algorithm)
+        same_algorithm = [other for other in settings if other["algorithm.name"] == algorithm]
+        keys = sorted({key for other in same_algorithm for key in other})
+        differ = [key for key in keys if len({repr(other.get(key)) for other in same_algorithm}) > 1]
+        text = ", ".join(f"{key.removeprefix('algorithm.')}={_format(own[key])}" for key in differ if key in own)
+        names.append(f"{algorithm}({text})" if text else algorithm)
     return names
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

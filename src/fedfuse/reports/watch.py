@@ -1,4 +1,4 @@
-"""The page of runs that go on: served on loopback, built anew when the records change."""
+"""Serve the page of ongoing runs on loopback. The page updates when the records change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WATCHED = (EXPERIMENT, ROUNDS, EVALUATION, EVENTS, TRIALS)
 
 
 def version(paths: Sequence[Path]) -> str:
-    """Changes when a file that the page is made from does."""
+    """Return a digest that changes when a file that the page is built from changes."""
     digest = hashlib.sha256()
     folders = [folder for path in paths for folder in (path, *sorted(p.parent for p in path.glob(f"*/{EXPERIMENT}")))]
     for file in (folder / name for folder in folders for name in WATCHED):
@@ -34,12 +34,12 @@ def version(paths: Sequence[Path]) -> str:
 
 
 def server(paths: Sequence[Path], port: int = 0, *, target: float | None = None) -> ThreadingHTTPServer:
-    """Listening on loopback only; `serve_forever` is the caller's. Port 0 is any that is free."""
-    report_of(paths, target)  # what cannot be shown fails here, with a message
+    """Return a server that listens on loopback only; the caller calls `serve_forever`. Port 0 selects a free port."""
+    report_of(paths, target)  # raises here if the runs cannot be shown
 
     def state() -> str:
-        done = all(run.finished for run in find(paths))
-        return json.dumps({"version": version(paths), "finished": done})
+        finished = all(run.finished for run in find(paths))
+        return json.dumps({"version": version(paths), "finished": finished})
 
     pages: dict[str, tuple[str, Callable[[], str]]] = {
         "/": ("text/html", lambda: html.live_page(report_of(paths, target))),
@@ -56,7 +56,7 @@ def server(paths: Sequence[Path], port: int = 0, *, target: float | None = None)
 def _handler(pages: dict[str, tuple[str, Callable[[], str]]]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            # A page of the open web whose name points at loopback could otherwise read this one (DNS rebinding).
+            # Otherwise a website whose name resolves to loopback could read this page (DNS rebinding).
             if self.headers.get("Host", "").partition(":")[0] not in (HOST, "localhost"):
                 self.send_error(HTTPStatus.FORBIDDEN)
                 return
@@ -66,7 +66,7 @@ def _handler(pages: dict[str, tuple[str, Callable[[], str]]]) -> type[BaseHTTPRe
             kind, make = pages[self.path]
             try:
                 content = make().encode()
-            except (FedfuseError, OSError) as error:  # a directory that was moved away, say
+            except (FedfuseError, OSError) as error:  # for example, the directory was moved
                 self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, explain=str(error))
                 return
             self.send_response(HTTPStatus.OK)
@@ -77,6 +77,6 @@ def _handler(pages: dict[str, tuple[str, Callable[[], str]]]) -> type[BaseHTTPRe
             self.wfile.write(content)
 
         def log_message(self, format: str, *arguments: object) -> None:
-            """A line per request would bury what the program says."""
+            """Log nothing: a line per request would bury the program's own output."""
 
     return Handler

@@ -1,6 +1,6 @@
-"""Several algorithms and seeds side by side: the same partition, cohorts and initial weights for each seed.
+"""Compare algorithms over seeds. For each seed, all share the partition, the cohorts and the initial weights.
 
-They are the same because they are drawn by key from the seed alone; the algorithm is not part of the key.
+These are the same because they are drawn by key from the seed; the algorithm is not part of the key.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from fedfuse.types import FedfuseError
 def variants(
     experiment: Experiment, algorithms: Sequence[str], seeds: Sequence[int]
 ) -> Mapping[tuple[int, str], Experiment]:
-    """The experiment with each seed and algorithm. Settings of the experiment's own algorithm stay with it.
+    """Return the experiment for each seed and algorithm. The experiment's own algorithm keeps its settings.
 
-    Cohorts are drawn in one way for all, also where an algorithm's paper draws them in another.
+    Cohorts are drawn in the same way for all algorithms, even where an algorithm's paper draws them differently.
     """
     base = overlaid(experiment.resolved(), {"run.selection": experiment.run.selection or "uniform"})
     return {
@@ -43,26 +43,26 @@ def compare(
     out: str | Path | None = None,
     display: Display | None = None,
 ) -> list[Row]:
-    """Run what is not finished under `out`, and gather everything. All are checked before the first is run.
+    """Run everything that is not finished under `out`, and return a row per algorithm. Check all before the first run.
 
-    algorithms: as on the command line, `fedavg` or `fedprox(mu=0.1)`. seeds: by default the experiment's own.
+    algorithms: as on the command line, `fedavg` or `fedprox(mu=0.1)`. seeds: by default only the experiment's own.
     """
     display, folder = display or Silent(), Path(out or default_folder(experiment))
     seeds = seeds or [experiment.run.seed]
-    each, runs = variants(experiment, algorithms, seeds), dict[tuple[int, str], Run]()
+    experiments, runs = variants(experiment, algorithms, seeds), dict[tuple[int, str], Run]()
     location = Location.at(progress=display.preparing)
     for seed in seeds:
-        federation = load_federation(each[seed, algorithms[0]], location)  # the algorithms of a seed share it
+        federation = load_federation(experiments[seed, algorithms[0]], location)  # the same for all algorithms
         for name in algorithms if seed == seeds[0] else ():
             try:
-                check_setup(set_up(each[seed, name], federation))
+                check_setup(set_up(experiments[seed, name], federation))
             except FedfuseError as error:
                 raise FedfuseError(f"{name}: {error}") from error
         for name in algorithms:
-            display.run_of_many(len(runs) + 1, len(each))
+            display.run_of_many(len(runs) + 1, len(experiments))
             path = folder / f"{slug(name, '=')}-seed{seed}"
             resume = (path / EXPERIMENT).exists()
-            runs[seed, name] = run(each[seed, name], path, resume=resume, display=display, federation=federation)
+            runs[seed, name] = run(experiments[seed, name], path, resume=resume, display=display, federation=federation)
     return [Row(name, [runs[seed, name] for seed in seeds]) for name in algorithms]
 
 

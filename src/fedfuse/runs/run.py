@@ -1,4 +1,4 @@
-"""A run: an experiment carried out in a directory, round by round, so that it can be stopped at any instant."""
+"""Run an experiment in a directory, round by round. A run can be stopped at any time and resumed."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ from fedfuse.threads import cores, threads
 from fedfuse.tracking import trackers
 from fedfuse.types import FedfuseError, ServerState, Snapshot
 
-# Makes an engine for this experiment in this directory and, where it knows them, the clients' capabilities (K,).
+# Returns an engine for this experiment and directory and, if it knows them, the clients' capabilities (K,).
 EngineMaker = Callable[[Experiment, Federation, Path], tuple[Engine, Tensor | None]]
-NO_BIT = ("run.workers", "run.track", "name")  # settings that change no bit of a run
+NO_BIT = ("run.workers", "run.track", "name")  # settings that do not affect the results of a run
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: where it lies, its rounds, and the server's models."""
+    """A finished run: its directory, its rounds, and the server's models."""
 
     path: Path
     history: list[RoundRecord]
@@ -79,18 +79,18 @@ def run(
     engines: EngineMaker | None = None,
     federation: Federation | None = None,
 ) -> Run:
-    """Carry out all rounds in the directory `out`, or with `resume` those that are left. Every finished round is on disk.
+    """Run all rounds in the directory `out`, or with `resume` the remaining ones. Every finished round is on disk.
 
-    engines: makes the engine; without it clients work on this machine. federation: the experiment's data, where it is
-    loaded already.
+    engines: creates the engine; by default clients run on this machine. federation: the experiment's data, if it is
+    already loaded.
     """
     path = Path(out) if out is not None else default_path(experiment, resume)
     display = display or Silent()
     try:
         if (path / EXPERIMENT).exists() and not resume:
-            raise FedfuseError(f"{path} holds a run already: go on with --resume, or choose another --out")
+            raise FedfuseError(f"{path} already holds a run: continue with --resume, or choose another --out")
         if resume:
-            refuse_local_objects(experiment, "resume: a run that goes on in another process")
+            refuse_local_objects(experiment, "resume: another process")
         data = federation or load_federation(experiment, Location.at(progress=display.preparing))
         setup = set_up(experiment, data)
         check_setup(setup)
@@ -101,12 +101,12 @@ def run(
         raise
     except OSError as error:
         raise FedfuseError(
-            f"{path}: {error.strerror or error}; every finished round is kept: make room and go on with --resume"
+            f"{path}: {error.strerror or error}; every finished round is on disk: fix this and continue with --resume"
         ) from error
 
 
 class _Running:
-    """A run that goes on in `path`."""
+    """A run in progress in `path`."""
 
     def __init__(self, setup: Setup, path: Path, display: Display) -> None:
         self.setup, self.path, self.display = setup, path, display
@@ -116,7 +116,7 @@ class _Running:
     def run(self, observers: Sequence[Observer], engines: EngineMaker) -> Run:
         federation = self.setup.federation
         settings = {**self.experiment.resolved(), "provenance": provenance(self.experiment, federation)}
-        refusal = f"{self.path} cannot be resumed: it was begun as something else"
+        refusal = f"{self.path} cannot be resumed with other settings:"
         write_or_compare(self.path / EXPERIMENT, settings, refusal, NO_BIT)
         self.info = RunInfo(self.path, settings, self.experiment.run.rounds)
         engine, capability = engines(self.experiment, federation, self.path)
@@ -140,7 +140,7 @@ class _Running:
             for number in range(server.round + 1, ctx.rounds + 1):
                 server, outcome = self._round(number, server, engine)
                 clock = Clock()
-                # The record travels inside the checkpoint, so a crash between the two files loses neither.
+                # The checkpoint contains the record, so a crash between writing the two files loses neither.
                 with clock.stage("checkpoint"):
                     write_evaluation(self.path, outcome)
                     checkpoint.save(self.path / CHECKPOINTS, Checkpoint(server, engine.memory(), outcome))
@@ -154,26 +154,26 @@ class _Running:
         return server
 
     def _round(self, number: int, server: ServerState, engine: Engine) -> tuple[ServerState, RoundRecord]:
-        """Run a round; one below its quorum is asked of other cohorts, up to `run.retries` times."""
+        """Run a round. Repeat a round below its quorum with other cohorts, up to `run.retries` times."""
         ctx, settings = self.setup.ctx.at(number), self.experiment.run
         sizes = torch.tensor(ctx.data.sizes)
-        how = settings.selection or self.setup.algorithm.selection
+        selection = settings.selection or self.setup.algorithm.selection
         for attempt in range(settings.retries + 1):
             draw = (number, attempt) if attempt else (number,)
-            cohort = select(sizes, cohort_size(len(sizes), settings.fraction), how, ctx.rng("select", *draw))
+            cohort = select(sizes, cohort_size(len(sizes), settings.fraction), selection, ctx.rng("select", *draw))
             self.display.round_begins(number, cohort)
             after, outcome = run_round(
                 self.setup.algorithm, server, engine, cohort, settings.vetting(), ctx, self.display.answered
             )
             if outcome.note is None or attempt == settings.retries:
                 break
-            for problem in [*outcome.problems(), f"round {number}: another cohort is asked"]:
+            for problem in [*outcome.problems(), f"round {number}: trying another cohort"]:
                 self._warn(problem)
         return after, outcome
 
     @contextmanager
     def _observed(self, observers: Sequence[Observer]) -> Iterator[None]:
-        """Show observers the run's beginning and end, and write down what ended it before its time."""
+        """Call observers at the start and at the end of the run, and log what stopped it early."""
         if len(self.history) < self.info.rounds:
             events.append(self.path / EVENTS, "resumed" if self.history else "begun", len(self.history))
         try:
@@ -181,8 +181,10 @@ class _Running:
                 observer.begin(self.info, tuple(self.history))
             yield
         except BaseException as cause:
-            reason = "by the keyboard" if isinstance(cause, KeyboardInterrupt) else f"{type(cause).__name__}: {cause}"
-            with suppress(OSError):  # the disk may be what ended it
+            reason = (
+                "keyboard interrupt" if isinstance(cause, KeyboardInterrupt) else f"{type(cause).__name__}: {cause}"
+            )
+            with suppress(OSError):  # the disk may be what stopped the run
                 events.append(self.path / EVENTS, "stopped", len(self.history), reason)
             raise
         finally:
@@ -190,22 +192,20 @@ class _Running:
                 observer.end(tuple(self.history))
 
     def _warn(self, text: str) -> None:
-        """Warn on the display and in the run directory: a run from Python shows nothing."""
+        """Warn on the display and in the run directory, since a run from Python shows nothing."""
         self.display.warn(text)
-        with suppress(OSError):  # the disk may be what it is about
+        with suppress(OSError):  # the warning may be about the disk
             events.append(self.path / EVENTS, "warning", len(self.history), text)
 
 
 def _header(arch: str, federation: Federation) -> Header:
     train = federation.train
     mean, std = (tuple(statistic.tolist()) for statistic in (train.mean, train.std))
-    return Header(
-        arch=arch, classes=train.classes, shape=train.shape, mean=mean, std=std, labels=federation.labels
-    )
+    return Header(arch=arch, classes=train.classes, shape=train.shape, mean=mean, std=std, labels=federation.labels)
 
 
 def _peak_memory(engine: Engine) -> dict[str, int]:
-    """Bytes, from the start of each process."""
+    """Return the peak memory since the start of each process, in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     own = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     workers = engine.peak_memory()
@@ -213,7 +213,7 @@ def _peak_memory(engine: Engine) -> dict[str, int]:
 
 
 def provenance(experiment: Experiment, federation: Federation) -> dict[str, Any]:
-    """What besides the sections decides the bits of a run."""
+    """Return what determines the exact results of a run besides its sections."""
     return {
         "fedfuse": version("fedfuse"),
         "torch": torch.__version__,
@@ -226,7 +226,7 @@ def provenance(experiment: Experiment, federation: Federation) -> dict[str, Any]
 
 
 def local_engine(experiment: Experiment, federation: Federation, path: Path) -> tuple[Engine, Tensor | None]:
-    """Worker processes on this machine; threads where it has objects that other processes could not import."""
+    """Return an engine of worker processes, or of threads if other processes cannot import the experiment's objects."""
     clients = cohort_size(len(federation.parts), experiment.run.fraction)
     count = min(experiment.run.workers or cores(), clients)
     if count <= 1:
@@ -235,13 +235,14 @@ def local_engine(experiment: Experiment, federation: Federation, path: Path) -> 
         if experiment.run.workers:
             refuse_local_objects(experiment, f"run.workers = {experiment.run.workers}: worker processes")
         return InThreads(count), None
-    folder = (path / SCRATCH / "federation").resolve()  # inside, so that what a kill leaves half-made goes too
+    # In the scratch folder, so that an incomplete copy is removed after a kill.
+    folder = (path / SCRATCH / "federation").resolve()
     federation.save(folder)
     return Workers(count, path / EXPERIMENT, folder), None
 
 
 def refuse_local_objects(experiment: Experiment, who: str) -> None:
-    """Refuse an experiment with Python objects that `who` could not import."""
+    """Raise an error if the experiment has Python objects that `who` cannot import."""
     if objects := experiment.local_objects:
         raise FedfuseError(
             f"{who} cannot import {objects[0]}, a Python object of this process: define its function at the top level "
@@ -251,7 +252,7 @@ def refuse_local_objects(experiment: Experiment, who: str) -> None:
 
 @contextmanager
 def _scratch(path: Path) -> Iterator[None]:
-    """Remove the scratch folder: before, what a killed process left in it; and after."""
+    """Remove the scratch folder before the run, since a killed process may have left one, and after it."""
     shutil.rmtree(path / SCRATCH, ignore_errors=True)
     try:
         yield
@@ -260,7 +261,7 @@ def _scratch(path: Path) -> Iterator[None]:
 
 
 def default_path(experiment: Experiment, resume: bool) -> Path:
-    """`runs/<experiment>-<algorithm>-seed<seed>`, with a number behind it from the second run on."""
+    """`runs/<experiment>-<algorithm>-seed<seed>`, followed by a number from the second run on."""
     stem = f"{experiment.name}-{experiment.algorithm.name.replace(':', '-')}-seed{experiment.run.seed}"
     last = 1
     while (_numbered(stem, last + 1) / EXPERIMENT).exists():

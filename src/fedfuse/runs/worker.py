@@ -1,8 +1,8 @@
 """The worker process: `python -m fedfuse.runs.worker`. Messages are lines of JSON.
 
-The first message names the experiment and the folder of its data; tasks follow. Answers go to the standard output of
-the process's start; what a user's code prints goes to standard error instead. The process ends when its standard input
-does, so no worker outlives its run.
+The first message names the experiment and the folder of its data; tasks follow. Replies go to the original standard
+output; anything that user code prints goes to standard error. The process exits when its standard input closes, so no
+worker outlives its run.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ import torch
 
 from fedfuse import codec
 from fedfuse.algorithm import Algorithm
+from fedfuse.config.experiment import load
 from fedfuse.context import Context
 from fedfuse.data.federation import Federation
 from fedfuse.engines.engine import attempt
 from fedfuse.runs.setup import set_up
-from fedfuse.config.experiment import load
 from fedfuse.types import Failure, FedfuseError, Groups, Snapshot, Task, Tensors
 
 
 @lru_cache(maxsize=8)
 def _group(path: str) -> Tensors:
-    """The round's model, read once for all the clients that this worker trains from it."""
+    """Read a group of tensors. The cache makes all clients of this worker share one copy of the round's model."""
     return codec.decode(Path(path).read_bytes())[0]["group"]
 
 
@@ -45,7 +45,7 @@ def _task(message: dict[str, Any]) -> Task:
 
 
 def answer(message: dict[str, Any], algorithm: Algorithm, ctx: Context) -> dict[str, Any]:
-    """Do one task; the update and what the client keeps go into files, their names into the answer."""
+    """Run one task. Write the update and the client's memory to files, and return the paths."""
     memory: Groups = {} if message["memory"] is None else codec.decode(Path(message["memory"]).read_bytes())[0]
     result, memory = attempt(algorithm, _task(message), memory, ctx.at(message["round"]))
     path = Path(message["answer"])
@@ -61,7 +61,7 @@ def answer(message: dict[str, Any], algorithm: Algorithm, ctx: Context) -> dict[
 
 
 def open_(message: dict[str, Any]) -> tuple[Algorithm, Context]:
-    """The experiment to serve, over the federation's memory-mapped arrays."""
+    """Load the experiment and its federation, whose arrays are memory-mapped."""
     _group.cache_clear()
     experiment = load(message["experiment"])
     torch.set_num_threads(experiment.run.threads)
@@ -70,7 +70,7 @@ def open_(message: dict[str, Any]) -> tuple[Algorithm, Context]:
 
 
 def _lines() -> Iterator[bytes]:
-    """Lines of standard input. When it ends so does this process, even in the middle of a client's work."""
+    """Yield the lines of standard input. When it closes, exit the process, even in the middle of a task."""
     lines: SimpleQueue[bytes] = SimpleQueue()
 
     def read() -> None:
@@ -86,7 +86,7 @@ def _lines() -> Iterator[bytes]:
 def main() -> None:
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run's to handle; it ends its workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run handles Ctrl-C and stops its workers
     serving: tuple[Algorithm, Context] | None = None
     for line in _lines():
         message = json.loads(line)

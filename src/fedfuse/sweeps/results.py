@@ -1,25 +1,25 @@
-"""The outcome of a sweep, as its directory holds it. Nothing here needs Optuna.
+"""The results of a sweep, as stored in its directory. Nothing here needs Optuna.
 
-`trials.json` is replaced as a whole after each trial:
+`trials.json` is replaced atomically after each trial:
 
     {
       "experiment": "digits",           the name of the experiment
       "rounds": 20,                     rounds of a whole trial
       "seeds": 1,                       runs per trial; accuracies are means over them
-      "space": {                        what was searched, in the order in which it was given
-        "local.lr": {"low": 0.01, "high": 1.0, "log": true},     two whole ends mean whole numbers
+      "space": {                        what was searched, in the order given
+        "local.lr": {"low": 0.01, "high": 1.0, "log": true},     integers if both ends are integers
         "algorithm.steps": {"values": [100, 500]}
       },
-      "trials": [                       those that are over, by number
+      "trials": [                       finished trials, by number
         {
           "number": 7,
           "parameters": {"local.lr": 0.31, "algorithm.steps": 500},
           "state": "complete",          or "pruned" (ended early) or "failed"
-          "validation": 0.93,           after its last round: what the sweep chooses by; null if failed
-          "test": 0.92,                 after its last round, never used for choosing; null if it has no round
-          "rounds": 20,                 how many it has done
+          "validation": 0.93,           after its last round: the sweep chooses by it; null if failed
+          "test": 0.92,                 after its last round: never used to choose; null without a round
+          "rounds": 20,                 how many rounds it ran
           "path": "trial-0007",         its run directory, relative to this file
-          "paths": ["trial-0007"],      all that were begun: one per seed, in that order; [] if it failed before that
+          "paths": ["trial-0007"],      all that exist: one per seed, in order; [] if it failed before the first
           "reason": null                why it failed
         }
       ],
@@ -50,7 +50,7 @@ State = Literal["complete", "pruned", "failed"]
 
 @dataclass(frozen=True)
 class Trial:
-    """One set of parameters and what came of it. `validation` and `test` are those after its last round."""
+    """One set of parameters and its result. `validation` and `test` are accuracies after its last round."""
 
     number: int
     parameters: Mapping[str, Any]
@@ -65,7 +65,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Sweep:
-    """All trials that are over."""
+    """A sweep with all its finished trials."""
 
     path: Path
     experiment: str
@@ -77,7 +77,7 @@ class Sweep:
 
     @property
     def ranked(self) -> list[Trial]:
-        """Complete trials, best validation accuracy first; of equals the earlier one."""
+        """Complete trials, best validation accuracy first; ties in order of number."""
         return sorted((t for t in self.trials if t.state == "complete"), key=lambda t: (-(t.validation or 0), t.number))
 
     @property
@@ -102,7 +102,7 @@ def write(sweep: Sweep) -> None:
 
 
 def read(folder: Path) -> Sweep:
-    """What `write` wrote."""
+    """Read the sweep in this directory."""
     file = folder / TRIALS
     try:
         facts = json.loads(file.read_text(encoding="utf-8"))
@@ -114,4 +114,4 @@ def read(folder: Path) -> Sweep:
             f"{file}: cannot be read ({error.strerror}): is {folder} the directory of a sweep?"
         ) from error
     except (ValueError, TypeError, KeyError) as error:
-        raise FedfuseError(f"{file}: not the trials of a sweep ({error}): run the sweep's command again") from error
+        raise FedfuseError(f"{file}: not the trials of a sweep ({error}): run the same sweep command again") from error

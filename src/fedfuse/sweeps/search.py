@@ -1,8 +1,7 @@
-"""A search for good settings: trial after trial with other parameters, chosen by validation accuracy.
+"""Search for good settings: run trials with different parameters, and choose by validation accuracy.
 
-The test data takes no part: neither the proposals nor the pruning nor the ranking sees a test accuracy. A sweep that
-is stopped at any instant goes on to the same trials, since proposals are drawn by key and each trial is a run that
-can be resumed.
+Test data is not used: proposals, pruning and ranking never see a test accuracy. A sweep that is stopped at any time
+continues with the same trials, since proposals are drawn by key and each trial is a run that can be resumed.
 """
 
 from __future__ import annotations
@@ -34,19 +33,19 @@ if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial
 
-NO_BIT = tuple(f"experiment.{key}" for key in RUN_NO_BIT)  # settings that change no bit of a run
+NO_BIT = tuple(f"experiment.{key}" for key in RUN_NO_BIT)  # settings that do not affect the results of a run
 
 
 @dataclass(frozen=True)
 class Median:
-    """End a trial that is worse than the median: not before `startup` complete trials, nor in its `warmup` rounds."""
+    """Prune a trial that is worse than the median, after `startup` complete trials and its first `warmup` rounds."""
 
     startup: int = 5
     warmup: int | None = None  # by default a quarter of the rounds
 
     def __post_init__(self) -> None:
         if min(self.startup, self.warmup or 0) < 0:
-            raise FedfuseError(f"{self}: neither may be negative; 0 prunes from the first on")
+            raise FedfuseError(f"{self}: neither may be negative; use 0 to prune from the start")
 
 
 MEDIAN = Median()
@@ -54,7 +53,7 @@ MEDIAN = Median()
 
 @dataclass(frozen=True)
 class Plan:
-    """All that decides a sweep, but for how many trials it has."""
+    """Everything that determines a sweep, except its number of trials."""
 
     experiment: Experiment
     space: Space
@@ -64,11 +63,11 @@ class Plan:
 
     @property
     def warmup(self) -> int:
-        given = None if self.prune is None else self.prune.warmup
-        return self.experiment.run.rounds // 4 if given is None else given
+        warmup = None if self.prune is None else self.prune.warmup
+        return self.experiment.run.rounds // 4 if warmup is None else warmup
 
     def runs(self, number: int, parameters: Mapping[str, Any]) -> dict[str, Experiment]:
-        """The runs of a trial, by directory: one for each seed, the experiment's own first."""
+        """Return the runs of a trial by directory: one per seed, starting at the experiment's own."""
         own = self.experiment.run.seed
         settings = space.in_order(parameters)
         return {
@@ -82,7 +81,7 @@ class Plan:
         return (first, *(f"{first}-seed{own + i}" for i in range(1, self.seeds)))
 
     def facts(self, federation: Federation) -> dict[str, Any]:
-        """As `sweep.toml` holds them."""
+        """Return the contents of `sweep.toml`."""
         prune = {} if self.prune is None else {"startup": self.prune.startup, "warmup": self.warmup}
         return {
             "seed": self.seed,
@@ -105,17 +104,17 @@ def sweep(
     prune: Median | None = MEDIAN,
     display: Display | None = None,
 ) -> Sweep:
-    """Try parameters until there are `trials` of them in `out`, and gather everything.
+    """Run trials until `out` holds `trials` of them, and return all results.
 
-    `space` gives each dotted key a `Range`, a `Choice`, or what one writes on the command line: "0.01..1:log". `seed`
-    is that of the proposals; each run has the experiment's own, and with `seeds` the ones after it as well.
+    `space` maps each dotted key to a `Range`, a `Choice`, or text as on the command line: "0.01..1:log". `seed` is the
+    seed of the proposals. A trial has `seeds` runs, with consecutive seeds that start at the experiment's own.
     """
     parameters = {key: parse_parameter(key, p) if isinstance(p, str) else p for key, p in space.items()}
     if min(trials, seeds) < 1:
-        raise FedfuseError(f"a sweep of {trials} trials with {seeds} seeds each: give at least one of both")
+        raise FedfuseError(f"trials = {trials}, seeds = {seeds}: both must be at least 1")
     plan = Plan(experiment, parameters, seed, seeds, prune)
     display, folder = display or Silent(), Path(out or default_path(experiment))
-    federation = _checked(plan, display)
+    federation = _check(plan, display)
     if (folder / EXPERIMENT).exists():
         raise FedfuseError(f"{folder} holds a run: choose another --out for the sweep")
     folder.mkdir(parents=True, exist_ok=True)
@@ -126,9 +125,9 @@ def sweep(
             for number in range(len(optuna_study.finished(study)), trials):
                 display.run_of_many(number + 1, trials)
                 _try(plan, study, folder, display)
-                results.write(_gathered(plan, study, folder))
-            result = _gathered(plan, study, folder)
-            results.write(result)  # a kill may have come between a trial and its entry
+                results.write(_collect(plan, study, folder))
+            result = _collect(plan, study, folder)
+            results.write(result)  # a kill may have come before the last trial was written
     return result
 
 
@@ -136,8 +135,8 @@ def default_path(experiment: Experiment) -> Path:
     return Path("runs") / f"sweep-{experiment.name}"
 
 
-def _checked(plan: Plan, display: Display) -> Federation:
-    """Everything short of training: the experiment takes every value, and there is data to choose by."""
+def _check(plan: Plan, display: Display) -> Federation:
+    """Check without training that the experiment accepts every value and has validation data. Return its federation."""
     space.check_keys(tuple(plan.space))
     first, *others = space.probes(plan.space)
     for settings in others:
@@ -146,19 +145,19 @@ def _checked(plan: Plan, display: Display) -> Federation:
     if not len(federation.validation):
         raise FedfuseError(
             f"data.validation = {plan.experiment.data.validation:g}: a sweep chooses by validation accuracy, and no "
-            "validation data is held out; set a share of the training data apart: --set data.validation=0.1"
+            "validation data is held out; hold out a share of the training data: --set data.validation=0.1"
         )
     return federation
 
 
 def _try(plan: Plan, study: Study, folder: Path, display: Display) -> None:
-    """Carry out the next trial, or what is left of the one that was under way."""
+    """Run the next trial, or the rest of the one that was interrupted."""
     trial = optuna_study.next_trial(study)
     parameters = optuna_study.proposed(trial, plan.space)
     try:
         accuracies: list[float] = []
         for name, experiment in plan.runs(trial.number, parameters).items():
-            # The other seeds are other validation data, with which the median of the first is not to be compared.
+            # Other seeds have other validation data, which cannot be compared with the median of the first seed.
             observers = [] if accuracies else [Pruning(trial)]
             path = folder / name
             resume = (path / EXPERIMENT).exists()
@@ -176,7 +175,7 @@ def _try(plan: Plan, study: Study, folder: Path, display: Display) -> None:
         study.tell(trial, statistics.fmean(accuracies))
 
 
-def _gathered(plan: Plan, study: Study, folder: Path) -> Sweep:
+def _collect(plan: Plan, study: Study, folder: Path) -> Sweep:
     return Sweep(
         folder,
         plan.experiment.name,
@@ -195,7 +194,7 @@ def _outcome(plan: Plan, trial: FrozenTrial, folder: Path) -> Trial:
         number=trial.number,
         parameters=optuna_study.values_of(trial.params, plan.space),
         state=optuna_study.STATES[trial.state],
-        validation=trial.value,  # of a pruned one Optuna takes the last report
+        validation=trial.value,  # for a pruned trial, the last value that was reported to Optuna
         test=statistics.fmean(history[-1].test_accuracy for history in histories) if histories else None,
         rounds=len(histories[0]) if histories else 0,
         path=plan.names(trial.number)[0],

@@ -1,4 +1,4 @@
-"""What a sweep tries: for each key of an experiment a range of numbers, or a choice of values."""
+"""The search space of a sweep: for each key of an experiment, a range of numbers or a choice of values."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fedfuse.types import FedfuseError
 
 HOW = "write KEY=LOW..HIGH, KEY=LOW..HIGH:log or KEY=a,b,c"
 RANGE = re.compile(r"(?P<low>[^.,:]*(?:\.[^.,:]+)?)\.\.(?P<high>[^,:]+)(?::(?P<how>.*))?")
-# The key of a section that names its function: when it changes, the other keys of its section start anew.
+# Keys that name the function of their section: changing one drops the other keys of the section.
 NAMES = ("name", "source", "scheme", "kind")
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`, both included. Two whole ends mean whole numbers; `log` is even over magnitudes."""
+    """Numbers from `low` to `high`, inclusive; integers if both ends are. `log` is uniform on a log scale."""
 
     low: float
     high: float
@@ -27,11 +27,11 @@ class Range:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.low) and math.isfinite(self.high)):
-            raise FedfuseError(f"{self}: an end of a range is a finite number")
+            raise FedfuseError(f"{self}: both ends of a range must be finite")
         if self.low >= self.high:
-            raise FedfuseError(f"{self}: the low end comes first, and the high end is above it")
+            raise FedfuseError(f"{self}: the low end must be less than the high end")
         if self.log and self.low <= 0:
-            raise FedfuseError(f"{self}: a range on a log scale begins above 0; leave :log out, or raise the low end")
+            raise FedfuseError(f"{self}: a range on a log scale must start above 0; remove :log, or raise the low end")
 
     @property
     def whole(self) -> bool:
@@ -39,7 +39,7 @@ class Range:
 
     @property
     def probes(self) -> tuple[float, ...]:
-        """The values by which to find out whether an experiment takes this parameter."""
+        """The values with which to check that an experiment accepts this parameter."""
         return (self.low, self.high)
 
     def facts(self) -> dict[str, Any]:
@@ -57,13 +57,13 @@ class Choice:
 
     def __post_init__(self) -> None:
         if len(self.values) < 2:
-            raise FedfuseError(f"{self}: one value is no choice; give several, or fix it with --set")
-        if twice := [text for i, text in enumerate(self.texts) if text in self.texts[:i]]:
-            raise FedfuseError(f"{self}: {twice[0]} is given twice; give each value once")
+            raise FedfuseError(f"{self}: a choice needs two or more values; add some, or fix this one with --set")
+        if duplicates := [text for i, text in enumerate(self.texts) if text in self.texts[:i]]:
+            raise FedfuseError(f"{self}: {duplicates[0]} is given twice; give each value once")
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The values as text: unlike 1, 1.0 and true, no two of these are equal."""
+        """The values as text. Distinct values have distinct texts, although 1, 1.0 and true are equal in Python."""
         return tuple(map(format_value, self.values))
 
     @property
@@ -82,7 +82,7 @@ Space = Mapping[str, Parameter]
 
 
 def parse_space(pairs: Iterable[str]) -> dict[str, Parameter]:
-    """From the command line: `local.lr=0.01..1:log`, `algorithm.steps=100,500`."""
+    """Parse the `--param` options of the command line: `local.lr=0.01..1:log`, `algorithm.steps=100,500`."""
     space: dict[str, Parameter] = {}
     for pair in pairs:
         key, equals, text = (part.strip() for part in pair.partition("="))
@@ -109,14 +109,14 @@ def from_facts(facts: Mapping[str, Any]) -> Parameter:
 
 
 def _range(text: str) -> Range:
-    found = RANGE.fullmatch(text)
-    ends = [] if found is None else [_number(found["low"]), _number(found["high"])]
-    if found is None or None in ends:
-        raise FedfuseError("a range has two numbers as its ends, as in 0.01..1 or 1e-4..0.1:log")
-    if found["how"] not in (None, "log"):
-        raise FedfuseError(f"a range may end with :log, not with :{found['how']}")
+    match = RANGE.fullmatch(text)
+    ends = [] if match is None else [_number(match["low"]), _number(match["high"])]
+    if match is None or None in ends:
+        raise FedfuseError("both ends of a range must be numbers, as in 0.01..1 or 1e-4..0.1:log")
+    if match["how"] not in (None, "log"):
+        raise FedfuseError(f"a range may end with :log, not with :{match['how']}")
     low, high = (end for end in ends if end is not None)
-    return Range(low, high, log=found["how"] == "log")
+    return Range(low, high, log=match["how"] == "log")
 
 
 def _number(text: str) -> float | None:
@@ -129,12 +129,12 @@ def _number(text: str) -> float | None:
 
 
 def in_order(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Sections before what is in them, and the names of functions before their settings, which they would drop."""
+    """Sort sections before their keys, and names of functions before their settings, which a new name would drop."""
     return dict(sorted(settings.items(), key=lambda item: (item[0].count("."), item[0].split(".")[-1] not in NAMES)))
 
 
 def probes(space: Space) -> Iterator[dict[str, Any]]:
-    """Settings that try every choice and both ends of every range, one key at a time."""
+    """Yield settings that try every choice and both ends of every range, one key at a time."""
     first = {key: parameter.probes[0] for key, parameter in space.items()}
     yield in_order(first)
     for key, parameter in space.items():
@@ -142,7 +142,7 @@ def probes(space: Space) -> Iterator[dict[str, Any]]:
 
 
 def check_keys(keys: Sequence[str]) -> None:
-    """A sweep compares what was measured on the same data. Nothing that it tries may change that data."""
+    """Raise an error for a key that a sweep cannot search: trials are compared on the same data and seeds."""
     if not keys:
         raise FedfuseError(f"a sweep needs a parameter to search: {HOW} with --param")
     for key in keys:
@@ -150,7 +150,7 @@ def check_keys(keys: Sequence[str]) -> None:
         if section[0] == "data" and section[1:2] != ["pool"]:
             raise FedfuseError(
                 f"{key}: trials are compared on the same validation data, which this would change; "
-                "fix it with --set, and sweep each value into a directory of its own (--out)"
+                "fix it with --set, and run one sweep per value, each with its own --out"
             )
         if key in ("run.seed", "run", "name", "provenance"):
-            raise FedfuseError(f"{key} is no parameter to choose: leave it out; --seeds takes the mean over seeds")
+            raise FedfuseError(f"{key} cannot be searched: remove it; use --seeds for the mean over seeds")

@@ -1,4 +1,4 @@
-"""What Optuna does for a sweep: it proposes parameters, ends hopeless trials and keeps the study on disk."""
+"""Optuna's part of a sweep: propose parameters, prune trials, and keep the study on disk."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ STATES: Mapping[TrialState, State] = {
     TrialState.PRUNED: "pruned",
     TrialState.FAIL: "failed",
 }
-ENOUGH = 4  # complete trials, before importances mean anything
+ENOUGH = 4  # complete trials that importances need to be meaningful
 
 
 class Keyed(optuna.samplers.BaseSampler):
     """TPE whose randomness is a function of the sweep's seed, the trial's number and the parameter's name.
 
-    A sampler that lives as long as the process would draw otherwise after a resumption: its generator begins anew.
+    A sampler with its own generator would draw other values after a resume, since the generator would start over.
     """
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
     def _tpe(self, trial: FrozenTrial, *parts: str) -> optuna.samplers.TPESampler:
-        seed = rng.key(self._seed, "sweep", trial.number, *parts) % 2**32  # numpy takes 32 bits
+        seed = rng.key(self._seed, "sweep", trial.number, *parts) % 2**32  # numpy seeds have 32 bits
         return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=False)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -60,27 +60,27 @@ class Keyed(optuna.samplers.BaseSampler):
 
 
 class Pruned(Exception):
-    """A trial that is ended early, since it does worse than the median of those before it."""
+    """Raised to end a trial early, because it is worse than the median of earlier trials."""
 
 
 class Pruning:
-    """Reports each round's validation accuracy, and ends the run when the study's pruner says so."""
+    """Report each round's validation accuracy to the study, and raise `Pruned` when its pruner decides to."""
 
     def __init__(self, trial: Trial) -> None:
         self._trial = trial
-        self._known = set(trial.study.trials[trial.number].intermediate_values)
+        self._reported_rounds = set(trial.study.trials[trial.number].intermediate_values)
         self._rounds = 0
 
     def begin(self, run: RunInfo, history: Sequence[RoundRecord]) -> None:
         self._rounds = run.rounds
-        for record in history:  # a kill may have come between a round and its report
+        for record in history:  # a kill may have come after a round but before its report
             self.round(record)
 
     def round(self, record: RoundRecord) -> None:
         assert record.validation_accuracy is not None
-        if record.round not in self._known:
+        if record.round not in self._reported_rounds:
             self._trial.report(record.validation_accuracy, record.round)
-        # After the last round there is nothing left to save: the trial is complete, and worth more as such.
+        # Do not prune after the last round: it would save nothing, and a complete trial is worth more.
         if record.round < self._rounds and self._trial.should_prune():
             raise Pruned(f"validation accuracy {record.validation_accuracy:.4f} is below the median of earlier trials")
 
@@ -90,7 +90,7 @@ class Pruning:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Optuna's log lines and its notes on experimental parts are no business of a fedfuse user."""
+    """Suppress Optuna's log lines and its warnings about experimental features."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
@@ -102,13 +102,13 @@ def quiet() -> Iterator[None]:
 
 
 def median_pruner(startup: int, warmup: int) -> optuna.pruners.BasePruner:
-    """Rounds count from 1, the pruner's steps from 0."""
+    """Return the pruner of `Median`. Rounds count from 1, the pruner's steps from 0."""
     return optuna.pruners.MedianPruner(n_startup_trials=startup, n_warmup_steps=warmup + 1)
 
 
 @contextmanager
 def opened(file: Path, seed: int, pruner: optuna.pruners.BasePruner | None) -> Iterator[Study]:
-    """The study in this SQLite file, made if there is none."""
+    """Open the study in this SQLite file, or create it."""
     storage = optuna.storages.RDBStorage(f"sqlite:///{file.resolve()}")
     try:
         yield optuna.create_study(
@@ -125,9 +125,9 @@ def opened(file: Path, seed: int, pruner: optuna.pruners.BasePruner | None) -> I
 
 
 def next_trial(study: Study) -> Trial:
-    """The one that was under way when the sweep was stopped, or a new one."""
+    """Return the trial that was interrupted, or a new one."""
     running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    # Optuna's public interface has no way back to a trial that another process began.
+    # Optuna's public interface cannot reopen a trial that another process started.
     return Trial(study, running[0]._trial_id) if running else study.ask()
 
 
@@ -149,7 +149,7 @@ def reason(trial: FrozenTrial) -> str | None:
 
 
 def proposed(trial: Trial, space: Space) -> dict[str, Any]:
-    """This trial's parameters: those it has already, and the others drawn."""
+    """Return this trial's parameters. Those that it does not have yet are drawn."""
     for key, parameter in space.items():
         if isinstance(parameter, Choice):
             trial.suggest_categorical(key, parameter.texts)
@@ -161,7 +161,7 @@ def proposed(trial: Trial, space: Space) -> dict[str, Any]:
 
 
 def values_of(params: Mapping[str, Any], space: Space) -> dict[str, Any]:
-    """Optuna knows the values of a choice by their texts."""
+    """Convert Optuna's parameters to values: it stores the values of a choice as text."""
     return {key: _value(parameter, params[key]) for key, parameter in space.items() if key in params}
 
 
@@ -170,11 +170,11 @@ def _value(parameter: Parameter, param: Any) -> Any:
 
 
 def importances(study: Study, space: Space, seed: int) -> dict[str, float]:
-    """The share of the variance of validation accuracy that each key explains: fANOVA over complete trials."""
+    """Return the share of the variance of validation accuracy that each key explains: fANOVA over complete trials."""
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len(complete) < ENOUGH or len({trial.value for trial in complete}) < 2:
         return {}
-    # fANOVA takes its means evenly over the plain numbers, also where a range is on a log scale. So it gets logarithms.
+    # fANOVA averages uniformly over the plain numbers, even where a range is on a log scale. So give it logarithms.
     flat = optuna.create_study(direction="maximize")
     for trial in complete:
         params = {key: _flat(space[key], value) for key, value in trial.params.items()}

@@ -1,4 +1,4 @@
-"""What an algorithm is made of, as a tree: each part with its settings, its file and its summary."""
+"""Show an algorithm as a tree of its parts, each with its settings, its file and its summary."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from fedfuse.types import FedfuseError
 
 
 def explain(name: str) -> RenderableType:
-    """An algorithm or a part by name: what it is, its settings with their defaults, and what it is made of."""
+    """Describe an algorithm or a part by name: its summary, its settings with their defaults, and its parts."""
     parts = [(protocol.__name__.lower(), key, part) for protocol, known in PARTS.items() for key, part in known.items()]
-    named = [_part(f"{kind} {key}", part) for kind, key, part in parts if key == name]
-    if named and name not in ALGORITHMS:
-        return Group(*named)
+    matches = [_part(f"{kind} {key}", part) for kind, key, part in parts if key == name]
+    if matches and name not in ALGORITHMS:
+        return Group(*matches)
     if name not in ALGORITHMS and ":" not in name:
         known = [*ALGORITHMS, *dict.fromkeys(key for _, key, _ in parts)]
         hint = signature.did_you_mean(name, known)
@@ -40,39 +40,41 @@ def explain(name: str) -> RenderableType:
 
 def _part(label: str, part: type[Any]) -> RenderableType:
     first, _, rest = (inspect.getdoc(part) or "").partition("\n\n")
-    text = _unwrapped(first) + (f"\n\n{_unwrapped(rest)}" if rest else "")
+    text = _unwrap(first) + (f"\n\n{_unwrap(rest)}" if rest else "")
     return Group(Text(label, style="bold green"), Padding(Text(text), (0, 0, 1, 0)), *_settings(part))
 
 
 def _algorithm(name: str, function: signature.Function, algorithm: Algorithm) -> RenderableType:
     paper = inspect.getdoc(inspect.getmodule(function)) or ""
-    citation, _, box = "\n\n".join(map(_unwrapped, paper.split("\n\n"))).partition("\n\n")
+    citation, _, description = "\n\n".join(map(_unwrap, paper.split("\n\n"))).partition("\n\n")
     return Group(
         Text(name, style="bold green"),
         Text(citation, style="dim"),
-        Padding(Text(box), (1, 0)),
+        Padding(Text(description), (1, 0)),
         *_settings(function),
         composition(algorithm),
     )
 
 
 def _settings(function: signature.Function) -> list[Text]:
-    """The settings with their defaults. Of a setting of a part: whose it is, and that part's value."""
+    """List the settings with their defaults. For a setting of a part, show which part and that part's value."""
     lines, hints = Text(), signature.hints_of(function)
     defaults = {p.name: signature.default_of(function, p) for p in signature.settings_of(function)}
     for name, default in defaults.items():
         owners = [mark.part for mark in get_args(hints.get(name))[1:] if isinstance(mark, SettingOf)]
         lines.append(f"  {name}", style="cyan")
         if owners:
-            own = getattr(defaults.get(owners[0]), name, None)
-            lines.append(f" = {_value(own)}" if own is not None else "").append(f"  of the {owners[0]}\n", style="dim")
+            value = getattr(defaults.get(owners[0]), name, None)
+            lines.append(f" = {_value(value)}" if value is not None else "").append(
+                f"  of the {owners[0]}\n", style="dim"
+            )
         else:
             lines.append(f" = {_value(default)}\n")
     return [Text(f"settings ({_place(function)})", style="bold"), lines]
 
 
-def _unwrapped(paragraph: str) -> str:
-    """A paragraph as one line, for the terminal to wrap. One with indented lines is a box, and keeps them."""
+def _unwrap(paragraph: str) -> str:
+    """Join a paragraph into one line, for the terminal to wrap. Keep a paragraph with indented lines as it is."""
     return paragraph if "\n " in paragraph else paragraph.replace("\n", " ")
 
 
@@ -83,23 +85,23 @@ def composition(algorithm: Algorithm) -> Tree:
         if field.name in ("name", "made_by") or value == field.default:
             continue
         if _is_part(value):
-            _grow(root, field.name, value)
+            _add_part(root, field.name, value)
         else:
             root.add(Text(f"{field.name}  ", style="cyan").append(_value(value), style="bold"))
     return root
 
 
-def _grow(tree: Tree, role: str, part: Any) -> None:
+def _add_part(tree: Tree, role: str, part: Any) -> None:
     if isinstance(part, tuple):
         for item in part:
-            _grow(tree, role, item)
+            _add_part(tree, role, item)
         return
     branch = tree.add(_label(role, part))
     if is_dataclass(part):
         for field in fields(part):
             value = getattr(part, field.name)
             if _is_part(value):
-                _grow(branch, field.name, value)
+                _add_part(branch, field.name, value)
 
 
 def _label(role: str, part: Any) -> Text:
@@ -135,7 +137,8 @@ def _value(value: Any) -> str:
 
 
 def _place(thing: Any) -> str:
-    """File and line, from the package's folder on."""
+    """Return file and line, relative to the package's folder."""
+    thing = inspect.unwrap(thing) if callable(thing) else thing
     try:
         file, line = inspect.getsourcefile(thing), inspect.getsourcelines(thing)[1]
     except (TypeError, OSError):

@@ -20,21 +20,23 @@ class Lines(Silent):
     def __init__(self, console: Console) -> None:
         self.console = console
         self.rounds, self.finished, self.left, self.started = 0, 0, 0, perf_counter()
-        self._shown: set[str] = set()
+        self._stages: set[str] = set()
         self._place = ""
 
     def run_of_many(self, number: int, total: int) -> None:
         self._place = f"run {number}/{total} · " if total > 1 else ""
 
     def preparing(self, what: str, fraction: float) -> None:
-        if what not in self._shown:
-            self._shown.add(what)
+        if what not in self._stages:
+            self._stages.add(what)
             self._line(what)
 
     def begin(self, title: str, rounds: int, history: Sequence[RoundRecord]) -> None:
         self.rounds, self.finished, self.left = rounds, 0, rounds - len(history)
         self.started = perf_counter()
-        self._line(f"{self._place}{title} · {rounds} rounds" + (f" · {len(history)} done before" if history else ""))
+        self._line(
+            f"{self._place}{title} · {rounds} rounds" + (f" · {len(history)} already finished" if history else "")
+        )
 
     def round_ends(self, record: RoundRecord) -> None:
         for problem in record.problems():
@@ -63,7 +65,7 @@ class _Accuracy(ProgressColumn):
 
 
 class Live(Silent):
-    """Bars: the runs if there are several, the rounds, and the clients of this round."""
+    """Progress bars: the runs if there are several, the rounds, and the clients of this round."""
 
     def __init__(self, console: Console) -> None:
         self.console = console

@@ -1,4 +1,4 @@
-"""The end of a sweep on the terminal: its best trials, and how to run the best one again."""
+"""The summary of a sweep on the terminal: its best trials, and the command that runs the best one again."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fedfuse.sweeps.results import TRIALS, Sweep, Trial
 from fedfuse.sweeps.space import in_order
 from fedfuse.terminal.tables import plain_table
 
-MOST = 10  # rows
+MOST = 10  # rows of the table, and failures listed below it
 
 
 def of_sweep(sweep: Sweep) -> RenderableType:
-    parts: list[RenderableType] = [_trials(sweep), _left_out(sweep)]
+    parts: list[RenderableType] = [_trials(sweep), _not_in_table(sweep)]
     if sweep.importances:
         shares = ", ".join(f"{key} {100 * share:.0f} %" for key, share in sweep.importances.items())
         parts.append(Text(f"  what explains validation accuracy: {shares}\n", style="dim"))
@@ -28,7 +28,7 @@ def of_sweep(sweep: Sweep) -> RenderableType:
 
 
 def again(trial: Trial, command: Sequence[str]) -> Text:
-    """The command line that runs a trial again. `command` runs the experiment without its parameters."""
+    """Return the command line that runs a trial again. `command` runs the experiment without the trial's parameters."""
     pairs = in_order(trial.parameters).items()
     settings = [word for key, value in pairs for word in ("--set", f"{key}={format_value(value)}")]
     return Text(f"  run trial {trial.number} again:\n", style="dim").append(
@@ -44,7 +44,7 @@ def _trials(sweep: Sweep) -> Table:
     table.add_column(
         "test accuracy %\n(not used to choose)", justify="right", header_style="dim", style="dim", no_wrap=True
     )
-    for rank, trial in _shown(sweep):
+    for rank, trial in _rows(sweep):
         row = [rank, str(trial.number), *(_short(trial.parameters.get(key)) for key in sweep.space)]
         rounds = f"{trial.rounds}, pruned" if trial.state == "pruned" else str(trial.rounds)
         style = "bold green" if rank == "1" else None
@@ -52,17 +52,17 @@ def _trials(sweep: Sweep) -> Table:
     return table
 
 
-def _shown(sweep: Sweep) -> list[tuple[str, Trial]]:
-    """Complete trials by rank. A pruned one has none, for its accuracy is that of an earlier round."""
+def _rows(sweep: Sweep) -> list[tuple[str, Trial]]:
+    """Return complete trials by rank, then pruned ones without a rank: their accuracy is that of an earlier round."""
     pruned = sorted((t for t in sweep.trials if t.state == "pruned"), key=lambda t: (-(t.validation or 0), t.number))
     ranked = [(str(rank), trial) for rank, trial in enumerate(sweep.ranked, 1)]
     return [*ranked, *(("", trial) for trial in pruned)][:MOST]
 
 
-def _left_out(sweep: Sweep) -> Text:
+def _not_in_table(sweep: Sweep) -> Text:
     text = Text()
     failed = [trial for trial in sweep.trials if trial.state == "failed"]
-    if hidden := len(sweep.trials) - len(failed) - len(_shown(sweep)):
+    if hidden := len(sweep.trials) - len(failed) - len(_rows(sweep)):
         text.append(f"  and {hidden} more\n", style="dim")
     for trial in failed[:MOST]:
         text.append(f"  trial {trial.number} failed: ", style="yellow").append(f"{trial.reason}\n")

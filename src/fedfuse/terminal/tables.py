@@ -25,7 +25,7 @@ from fedfuse.runs.run import Run
 
 
 def plain_table(title: str, *columns: str, numbers_from: int = 1, wrap: bool = False) -> Table:
-    """Numbers stand on the right, from the column `numbers_from` on. Headers of a user's own words may wrap."""
+    """Return a table whose columns from `numbers_from` on are right-aligned. With `wrap`, its text may wrap."""
     table = Table(
         title=title,
         title_justify="left",
@@ -41,22 +41,22 @@ def plain_table(title: str, *columns: str, numbers_from: int = 1, wrap: bool = F
 
 
 def of_run(run: Run) -> RenderableType:
-    """The end of a run: its accuracies and where everything lies."""
+    """Return the summary of a run: its accuracies and its files."""
     table = plain_table("", "model", "final accuracy", "final loss", "best accuracy", "at round")
     for arch, score in run.final.models.items():
         accuracies = {record.round: record.models[arch].accuracy for record in run.history}
         best = max(accuracies, key=lambda round: accuracies[round])
         cells = [f"{100 * score.accuracy:.2f} %", f"{score.loss:.4f}", f"{100 * accuracies[best]:.2f} %", str(best)]
         table.add_row(arch, *cells)
-    return Group(table, _places(run.path))
+    return Group(table, _files(run.path))
 
 
-def _places(path: Path) -> Text:
+def _files(path: Path) -> Text:
     text = Text()
     for name, what in (
         (ROUNDS, "one record per round"),
         (MODELS, "the trained models"),
-        (EXPERIMENT, "what was run"),
+        (EXPERIMENT, "the experiment with all its settings"),
         (CHECKPOINTS, "for --resume"),
     ):
         text.append(f"  {path / name}", style="green").append(f"  {what}\n", style="dim")
@@ -74,15 +74,15 @@ def of_comparison(experiment: Experiment, rows: Sequence[Row], target: float | N
     settings = Text()
     for row in rows:
         label = row.name if names.count(row.name) == 1 else row.algorithm
-        if label != row.algorithm:  # its settings would widen the column: they stand below
+        if label != row.algorithm:  # settings would widen the column, so list them below
             settings.append(f"  {row.algorithm}\n", style="dim")
         reach = [] if target is None else [row.rounds_to(target), row.parameters_to(target)]
         cells = [label, spread(row.best), spread(row.final), spread(row.mean_over_rounds), *reach]
         table.add_row(*cells, f"{row.seconds:.1f}", style="bold green" if sum(row.best) == top else None)
-    return Group(table, settings, Text(f"  {folder}", style="green").append("  a run directory each\n", style="dim"))
+    return Group(table, settings, Text(f"  {folder}", style="green").append("  one directory per run\n", style="dim"))
 
 
-def _described(title: str, entries: Mapping[str, str]) -> Table:
+def _definitions(title: str, entries: Mapping[str, str]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, padding=(0, 2))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column()
@@ -92,7 +92,7 @@ def _described(title: str, entries: Mapping[str, str]) -> Table:
 
 
 def catalogue() -> list[Table]:
-    """Everything that has a name."""
+    """Return tables of everything that an experiment can name."""
     parts = {f"{protocol.__name__.lower()}s": known for protocol, known in PARTS.items()}
     functions: dict[str, Mapping[str, signature.Function]] = {
         "algorithms": ALGORITHMS,
@@ -101,19 +101,19 @@ def catalogue() -> list[Table]:
         "data sources": SOURCES,
         "pools": POOLS,
     }
-    described = {title: {n: signature.summary(f) for n, f in known.items()} for title, known in functions.items()}
-    described["data sources"] |= PATTERNS
-    described["algorithms"]["package.module:function"] = "your own function that gives an Algorithm"
+    entries = {title: {n: signature.summary(f) for n, f in known.items()} for title, known in functions.items()}
+    entries["data sources"] |= PATTERNS
+    entries["algorithms"]["package.module:function"] = "your own function that returns an Algorithm"
     first_lines = {name: f.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for name, f in builtin().items()}
     zoo = {name: entry.description for name, entry in models.ZOO.items()}
     order = ["algorithms", *parts, "experiments", "models", "partitions", "data sources", "pools"]
-    described |= {"experiments": first_lines, "models": zoo}
-    return [_described(title, described[title]) for title in order]
+    entries |= {"experiments": first_lines, "models": zoo}
+    return [_definitions(title, entries[title]) for title in order]
 
 
 def of_check(experiment: Experiment, federation: Federation) -> RenderableType:
     sizes = [len(part) for part in federation.parts]
-    return _described(
+    return _definitions(
         f"{experiment.name} is sound",
         {
             "data": f"{experiment.data.source}: {len(federation.train):,} training, {len(federation.validation):,} "
@@ -136,9 +136,9 @@ def partition_title(experiment: Experiment) -> str:
 
 def of_partition(experiment: Experiment, federation: Federation) -> Table:
     labels = federation.labels
-    shown = labels if len(labels) <= 12 else ()  # a hundred columns fit on no screen
-    table = plain_table(partition_title(experiment), "client", "n", "classes", "entropy", *shown)
+    columns = labels if len(labels) <= 12 else ()  # more do not fit on a screen
+    table = plain_table(partition_title(experiment), "client", "n", "classes", "entropy", *columns)
     for row in summary(federation):
-        counts = [str(n) if n else "·" for n in row.counts] if shown else []
+        counts = [str(n) if n else "·" for n in row.counts] if columns else []
         table.add_row(str(row.client), f"{row.examples:,}", str(row.present), f"{row.entropy:.2f}", *counts)
     return table

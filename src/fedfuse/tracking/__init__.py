@@ -1,6 +1,7 @@
-"""Trackers: a run's curves in TensorBoard, MLflow or Weights & Biases.
+"""Trackers: log a run to TensorBoard, MLflow or Weights & Biases.
 
-The records on disk stay the source of truth. Each is logged to the tracker; one that fails is left out with a warning.
+The records on disk are the source of truth. Each record is logged to the trackers. If a tracker fails, it is left out
+with a warning.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from fedfuse.tracking.to_tensorboard import TensorBoard
 from fedfuse.tracking.to_wandb import WeightsAndBiases
 from fedfuse.tracking.tracker import Tracker, TrackerObserver
 
-# Each name is also the extra that installs its library, which is imported when a run begins and not before.
+# Each name is also the extra that installs its library, which is imported only when a run begins.
 TRACKERS: Mapping[str, Callable[[], Tracker]] = {
     "tensorboard": TensorBoard,
     "mlflow": MLflow,
@@ -22,7 +23,7 @@ TRACKERS: Mapping[str, Callable[[], Tracker]] = {
 
 
 def trackers(names: Iterable[str], warn: Callable[[str], None]) -> list[Observer]:
-    """An observer for each name, none of which can end a run."""
+    """An observer for each name. Their errors do not end a run."""
     return [Guarded(name, TrackerObserver(name, TRACKERS[name]()), warn) for name in dict.fromkeys(names)]
 
 

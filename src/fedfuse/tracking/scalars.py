@@ -1,4 +1,4 @@
-"""A round's record as named numbers, and an experiment as named settings: what every tracker can draw."""
+"""A round's record as named numbers, and an experiment as named settings, for all trackers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Parameters = Mapping[str, str | int | float | bool]
 
 
 def scalars(record: RoundRecord) -> dict[str, float]:
-    """`test/accuracy`, `models/<architecture>/loss`, `seconds/local`, ... The algorithm's own facts stand beside them.
+    """`test/accuracy`, `models/<architecture>/loss`, `seconds/local`, ..., and the algorithm's own facts.
 
-    What is not a finite number has no place on a curve and is left out, as are lists.
+    Lists and values that are not finite numbers are left out.
     """
     facts = asdict(record.facts)
     own_facts = facts.pop("own")
@@ -40,7 +40,7 @@ def scalars(record: RoundRecord) -> dict[str, float]:
 
 
 def parameters(settings: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
-    """An experiment by dotted key."""
+    """An experiment's settings by dotted key."""
     return {
         key: value if isinstance(value, str | int | float | bool) else json.dumps(value)
         for key, value in flatten(settings, name=tag).items()
@@ -59,14 +59,14 @@ def _finite_numbers(value: Any, prefix: str = "") -> Iterator[tuple[str, float]]
 
 
 def _means(by_client: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float]]:
-    """Means over clients: a curve for each of a thousand of them, with gaps where it was not asked, shows nothing."""
-    gathered: dict[str, list[float]] = defaultdict(list)
+    """Means over clients. A thousand curves with gaps where a client was not selected would be unreadable."""
+    by_name: dict[str, list[float]] = defaultdict(list)
     for value in by_client.values():
         for name, number in _finite_numbers(value, prefix):
-            gathered[name].append(number)
-    yield from ((f"{name}/mean", statistics.fmean(numbers)) for name, numbers in gathered.items())
+            by_name[name].append(number)
+    yield from ((f"{name}/mean", statistics.fmean(numbers)) for name, numbers in by_name.items())
 
 
 def tag(name: str) -> str:
-    """A name in characters that all trackers take: of `resnet8+head128` MLflow would refuse the plus."""
+    """A name in characters that all trackers accept: MLflow refuses the plus of `resnet8+head128`."""
     return slug(name, "_:") or "-"

@@ -13,12 +13,15 @@ from filelock import FileLock
 from fedfuse.tracking.scalars import Parameters
 from fedfuse.tracking.tracker import defaults
 
-# Read by MLflow when it is imported: nothing is sent anywhere, and nothing written between progress bars.
+# MLflow reads these when it is imported: send no telemetry, and write nothing between progress bars.
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}
 
 
 class MLflow:
-    """SQLite, since MLflow 3 refuses its old store of plain files; one for all runs of a folder, since it shows one."""
+    """Log to SQLite, since MLflow 3 refuses its old store of plain files.
+
+    All runs of a folder share one database, since MLflow shows one.
+    """
 
     buffers = False
 
@@ -26,9 +29,9 @@ class MLflow:
         with defaults(QUIET):
             self._mlflow = import_module("mlflow")
         folder = path.resolve().parent
-        own = f"sqlite:///{folder / 'mlflow.db'}"
-        with FileLock(folder / ".mlflow.lock", timeout=120):  # of two that make the tables at once, one would fail
-            self._client = self._mlflow.MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or own)
+        default = f"sqlite:///{folder / 'mlflow.db'}"
+        with FileLock(folder / ".mlflow.lock", timeout=120):  # if two processes create the tables at once, one fails
+            self._client = self._mlflow.MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or default)
             self._id = known if known and self._has(known) else self._new(path.name, parameters)
         return self._id
 
@@ -41,11 +44,11 @@ class MLflow:
 
     def _new(self, name: str, parameters: Parameters) -> str:
         title = os.environ.get("MLFLOW_EXPERIMENT_NAME") or str(parameters["name"])
-        found = self._client.get_experiment_by_name(title)
-        group = found.experiment_id if found else self._client.create_experiment(title)
+        experiment = self._client.get_experiment_by_name(title)
+        group = experiment.experiment_id if experiment else self._client.create_experiment(title)
         run: str = self._client.create_run(group, run_name=name).info.run_id
         params = [self._mlflow.entities.Param(key, str(value)) for key, value in parameters.items()]
-        for start in range(0, len(params), 100):  # MLflow takes no more at once
+        for start in range(0, len(params), 100):  # MLflow accepts no more at once
             self._client.log_batch(run, params=params[start : start + 100])
         return run
 

@@ -13,22 +13,22 @@ FOLDER = "tensorboard"
 
 
 class TensorBoard:
-    """`tensorboard --logdir runs` shows all runs there side by side."""
+    """`tensorboard --logdir runs` shows all runs in `runs` side by side."""
 
     buffers = False
 
     def open(self, path: Path, known: str | None, parameters: Parameters) -> str:
         board = import_module("torch.utils.tensorboard")
-        goes_on = known is not None and any((path / FOLDER).glob("events.*"))
+        continues = known is not None and any((path / FOLDER).glob("events.*"))
         self._writer = board.SummaryWriter(str(path / FOLDER))
-        if not goes_on:
-            # Not `add_hparams`, which would put them into a run of their own beside this one.
+        if not continues:
+            # Not `add_hparams`, which would write them to a separate run.
             summaries = import_module("torch.utils.tensorboard.summary").hparams(
                 dict(parameters), {"test/accuracy": None, "validation/accuracy": None}
             )
             for summary in summaries:
                 self._writer.file_writer.add_summary(summary)
-        return known if known is not None and goes_on else uuid4().hex
+        return known if known is not None and continues else uuid4().hex
 
     def log(self, round: int, scalars: Mapping[str, float]) -> None:
         for name, value in scalars.items():

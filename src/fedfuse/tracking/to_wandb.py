@@ -1,4 +1,4 @@
-"""Weights & Biases: offline, in `<run>/wandb`, unless the user says otherwise with WANDB_MODE."""
+"""Weights & Biases: offline, in `<run>/wandb`, unless the user sets WANDB_MODE."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from fedfuse.tracking.scalars import Parameters
 from fedfuse.tracking.tracker import defaults
 
-# Nothing is written between progress bars, and of the machine, its code and its console nothing is collected.
+# Write nothing between progress bars, and collect nothing about the machine, its code or its console.
 QUIET = {
     "silent": True,
     "console": "off",
@@ -22,7 +22,7 @@ QUIET = {
 
 
 class WeightsAndBiases:
-    """`wandb sync` sends it to a server, should one want that."""
+    """`wandb sync` uploads an offline run."""
 
     buffers = True
 
@@ -37,7 +37,7 @@ class WeightsAndBiases:
                 project=os.environ.get("WANDB_PROJECT", parameters["name"]),
                 name=os.environ.get("WANDB_NAME", path.name),
                 config=dict(parameters),
-                reinit="create_new",  # a run that the caller has open stays the caller's
+                reinit="create_new",  # do not touch a run that the caller has open
                 settings=wandb.Settings(**_not_set_by_the_user()),
             )
         return str(self._run.id)
@@ -50,5 +50,8 @@ class WeightsAndBiases:
 
 
 def _not_set_by_the_user() -> Mapping[str, object]:
-    """`silent` is WANDB_SILENT, `x_disable_stats` is WANDB__DISABLE_STATS."""
+    """The settings of QUIET whose environment variable is not set.
+
+    `silent` is WANDB_SILENT, `x_disable_stats` is WANDB__DISABLE_STATS.
+    """
     return {key: value for key, value in QUIET.items() if f"WANDB_{key.removeprefix('x').upper()}" not in os.environ}

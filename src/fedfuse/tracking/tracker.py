@@ -1,4 +1,4 @@
-"""From a run to a tracker. The run directory notes what was logged, so that no round is logged twice."""
+"""Log a run to a tracker. The run directory records what was logged, so that a resumed run does not log it again."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from fedfuse.records.record import RoundRecord
 from fedfuse.tracking.scalars import Parameters, parameters, scalars
 from fedfuse.types import FedfuseError
 
-TRACKING = "tracking.json"  # tracker -> the run's id there, the last round that it was told of, whether it was closed
+TRACKING = "tracking.json"  # tracker -> the run's id there, the last round that was logged, whether it was closed
 
 
 class Tracker(Protocol):
-    """A tool that draws curves, as little of it as a run needs. It may raise what it likes."""
+    """The interface of a tracking tool. Its methods may raise anything."""
 
-    buffers: bool  # what it is told is safe from a kill only once it is closed, not when `log` returns
+    buffers: bool  # whether logged rounds survive a kill only after `close`, not when `log` returns
 
     def open(self, path: Path, known: str | None, parameters: Parameters) -> str:
-        """The run's id in the tool: `known` if it still has that run, which then goes on, else that of a new one."""
+        """Continue the run `known` if the tool still has it, else start a new one. Return the run's id in the tool."""
 
     def log(self, round: int, scalars: Mapping[str, float]) -> None: ...
 
@@ -40,50 +40,50 @@ class TrackerObserver:
 
     def begin(self, run: RunInfo, history: Sequence[RoundRecord]) -> None:
         self._file, self._rounds = run.path / TRACKING, run.rounds
-        note = self._notes().get(self._name)
-        if note is None or (self._tracker.buffers and not note["closed"]):
-            note = {"id": None, "round": 0}  # what a kill left there is not known: log everything, under a new id
-        if len(history) == self._rounds <= note["round"]:
-            return  # a finished run that is resumed again: not even an empty file is left
+        entry = self._load().get(self._name)
+        if entry is None or (self._tracker.buffers and not entry["closed"]):
+            entry = {"id": None, "round": 0}  # what was logged before a kill is unknown: log everything, under a new id
+        if len(history) == self._rounds <= entry["round"]:
+            return  # a finished run is resumed: write nothing, not even an empty file
         try:
-            self._id = self._tracker.open(run.path, note["id"], parameters(run.settings))
+            self._id = self._tracker.open(run.path, entry["id"], parameters(run.settings))
         except ModuleNotFoundError as error:
             raise FedfuseError(
-                f'there is no module {error.name!r}: `pip install "fedfuse[{self._name}]"` brings it'
+                f'there is no module {error.name!r}: install it with `pip install "fedfuse[{self._name}]"`'
             ) from error
         self._opened = True
-        self._last = note["round"] if self._id == note["id"] else 0
-        for record in history:  # rounds that a kill kept from the tracker, or all if it was added only now
+        self._last = entry["round"] if self._id == entry["id"] else 0
+        for record in history:  # rounds that a kill left unlogged, or all if the tracker is new
             self.round(record)
 
     def round(self, record: RoundRecord) -> None:
-        if record.round <= self._last:  # logged before a resumption, which gives the same bits
+        if record.round <= self._last:  # logged before the run was resumed, with the same bits
             return
         self._tracker.log(record.round, scalars(record))
         self._last = record.round
-        # Noted after it is logged: a kill in between logs the round twice, and leaves no gap.
-        self._note(closed=False)
+        # Save after logging: a kill in between logs the round twice, but leaves no gap.
+        self._save(closed=False)
 
     def end(self, history: Sequence[RoundRecord]) -> None:
         if self._opened:
             self._tracker.close(len(history) == self._rounds)
-            self._note(closed=True)
+            self._save(closed=True)
 
-    def _note(self, closed: bool) -> None:
-        mine = {"id": self._id, "round": self._last, "closed": closed}
-        write_whole(self._file, json.dumps({**self._notes(), self._name: mine}).encode())
+    def _save(self, closed: bool) -> None:
+        entry = {"id": self._id, "round": self._last, "closed": closed}
+        write_whole(self._file, json.dumps({**self._load(), self._name: entry}).encode())
 
-    def _notes(self) -> dict[str, Any]:
+    def _load(self) -> dict[str, Any]:
         return json.loads(self._file.read_text(encoding="utf-8")) if self._file.exists() else {}
 
 
 @contextmanager
 def defaults(variables: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables that hold inside the block where the user has not set them, and are gone behind it."""
-    ours = {name: value for name, value in variables.items() if name not in os.environ}
-    os.environ.update(ours)
+    """Set environment variables inside the block, except those that the user has set."""
+    missing = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(missing)
     try:
         yield
     finally:
-        for name in ours:
+        for name in missing:
             os.environ.pop(name, None)

@@ -171,12 +171,12 @@ def _pickled(path: Path) -> None:
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (lambda path: None, r"there is no such file here"),
+        (lambda path: None, r"no such file"),
         (_garbage, r"not a safetensors file"),
         (_pickled, r"not a safetensors file"),
         (_foreign, r"holds something else, not a generator"),
         (_model, r"holds a model \(mlp:8\), not a generator"),
-        (_cut, r"do not belong together"),
+        (_cut, r"do not match its header"),
     ],
 )
 def test_wrong_files(tmp_path: Path, write: Callable[[Path], None], said: str) -> None:
@@ -238,7 +238,7 @@ def test_pool_fits_the_training_data(
 def test_features(location: Location) -> None:
     train = load("swiss-roll", arguments={"examples": 30}).train
     assert pool(train, location, f"{HERE}:Point", size=5).shape == (5, *train.shape)
-    with pytest.raises(FedfuseError, match=r"only images can be made to fit"):
+    with pytest.raises(FedfuseError, match=rf"pool {HERE}:Flat: .*\(2,\): .* choose a pool"):
         pool(train, location, f"{HERE}:Flat", size=5)
 
 
@@ -252,7 +252,7 @@ class Point(Ramp):
         (
             f"{HERE}:Silent",
             {},
-            r"does not say the size of its latents .* set data\.pool\.latent",
+            r"latent = None\): .* `latent: int`, or set data\.pool\.latent",
         ),
         (
             f"{HERE}:Flat",
@@ -261,7 +261,7 @@ class Point(Ramp):
         ),
         (f"{HERE}:Wide", {}, r"values from -1 to 1: .* return \(x \+ 1\) / 2"),
         (f"{HERE}:Broken", {}, r"values that are not finite"),
-        (f"{HERE}:number", {}, r"gave a int: it must give a torch\.nn\.Module"),
+        (f"{HERE}:number", {}, r"number returned a int: it must return a torch\.nn\.Module"),
         (f"{HERE}:untrained", {"latent": 9}, r"fails on latents of shape \(10, 9\)"),
         ("tests.data.small_data:labelled", {}, r"labelled\(\) raised TypeError"),
         (f"{HERE}:nothing", {}, r"has no 'nothing'"),
@@ -364,7 +364,7 @@ def test_training_lowers_both_losses_and_is_deterministic(digits: Source) -> Non
 def test_flow_from_the_normal_to_itself() -> None:
     """At rest it errs by E (a - b)^2 = 2; the best is the integral of 1 / (t^2 + (1 - t)^2) over t, pi / 2."""
     trainer, nothing = Trainer(latent=2, steps=300, batch_size=256, lr=1e-2), torch.zeros(10, 2)
-    losses = trainer._carry(still_flow(16), nothing, nothing, lambda *_: None)
+    losses = trainer._train_flow(still_flow(16), nothing, nothing, lambda *_: None)
     assert losses[0] == pytest.approx(2, rel=0.15)
     assert sum(losses[-100:]) / 100 == pytest.approx(math.pi / 2, rel=0.03)
 
@@ -415,7 +415,7 @@ def test_train_then_check(cli: CommandLine, tmp_path: Path) -> None:
         (("train", "digits", "--out", "."), "is a folder"),
         (("train", "digits", "--out", "g", "--picture", "sheet.gif"), "is a .png"),
         (("train", "digits", "--out", "g", "--set", "colour=red"), "colour"),
-        (("sample", "nowhere.safetensors", "--out", "s.png"), "there is no such file"),
+        (("sample", "nowhere.safetensors", "--out", "s.png"), "nowhere.safetensors: no such file"),
     ],
 )
 def test_wrong_commands(

@@ -205,7 +205,7 @@ def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", unreachable)
     with pytest.raises(FedfuseError, match=r"uoft-cs/cifar10: not reachable \(ConnectionError: no route to host\)"):
         load("cifar10", data_dir=location.data_dir)
-    assert asked == [("uoft-cs/cifar10", hub.PATIENCE)]
+    assert asked == [("uoft-cs/cifar10", hub.TIMEOUT)]
 
 
 def test_without_the_library_it_says_how_to_get_it(

@@ -111,7 +111,7 @@ def test_an_idx_file_cut_short(tmp_path: Path) -> None:
     write_fashion(tmp_path / "mnist", False)
     path = tmp_path / "mnist" / "train-images-idx3-ubyte"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(FedfuseError, match="holds 23519 values, its header says 23520"):
+    with pytest.raises(FedfuseError, match="holds 23519 values, but its header says 23520"):
         load("mnist", data_dir=tmp_path)
 
 

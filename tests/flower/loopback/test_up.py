@@ -173,12 +173,12 @@ def test_up_does_not_overwrite_a_run(cli: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "experiment.toml").touch()
     said = cli.here("flower", "up", "digits", "--out", tmp_path)
     assert said.code == 2
-    assert "holds a run already" in said.err
+    assert "--resume, or choose another --out" in said.err
     assert list(tmp_path.iterdir()) == [tmp_path / "experiment.toml"]
 
 
 def test_a_run_config_overrides_where_it_says_something() -> None:
     base = Deployment("here", timeout=5.0)
     assert base.overridden({"out": "", "timeout": 7, "other": 1}) == Deployment("here", timeout=7)
-    with pytest.raises(fedfuse.FedfuseError, match="give seconds"):
+    with pytest.raises(fedfuse.FedfuseError, match="timeout = 0"):
         base.overridden({"timeout": 0})

@@ -1,7 +1,7 @@
 """DS-FL. Itahara, Nishio, Koda, Morikura, Yamamoto: Distillation-Based Semi-Supervised Federated Learning for
 Communication-Efficient Collaborative Training with Non-IID Private Data. IEEE TMC 2021. arXiv:2008.06180.
 
-No weights travel, only predictions on public data that all can see. In each round, each client with its own model:
+No weights are sent, only predictions on public data that everyone has. In each round, each client, with its own model:
     learns the global soft labels of the last round on that round's public examples;
     trains on its own data;
     predicts this round's public examples, and sends the probabilities.
@@ -10,8 +10,8 @@ The server:
     (entropy reduction aggregation; `target = "probs"` is simple aggregation, the mean itself);
     trains its own models on them, from where they were.
 
-So the labels of a round are learnt at the start of the client's next one, as in the code released with SCARLET; who is
-not asked does nothing. How ours differs from that code is in `docs/algorithms/ds-fl.md`.
+So a client learns the labels of a round at the start of its next one, as in the code released with SCARLET. Clients
+outside the cohort do nothing. Differences from that code are listed in `docs/algorithms/ds-fl.md`.
 """
 
 from fedfuse.algorithm import Algorithm, paper
@@ -36,8 +36,8 @@ def ds_fl(
 ) -> Algorithm:
     """Clients and server exchange soft labels of public data, sharpened at the server; each keeps its own model.
 
-    `rows` public examples are drawn for each round. `reduction` is the paper's T. The distiller is that with which
-    clients and server alike learn soft labels.
+    `rows` public examples are drawn for each round. `reduction` is the paper's T. Both clients and server use the
+    distiller to learn soft labels.
     """
     public = PublicRows(rows)
     learn = with_settings(distiller, lr=lr, epochs=epochs, batch_size=batch_size, momentum=momentum)

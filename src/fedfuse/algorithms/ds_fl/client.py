@@ -19,7 +19,7 @@ from fedfuse.types import Groups, Snapshot, Task, Update
 
 @dataclass(frozen=True)
 class LearnTrainPredict:
-    """A client's round: the global soft labels, then its own data, then its predictions. It keeps its model."""
+    """A client's round: learn the global soft labels, train on its own data, predict. It keeps its model."""
 
     public: PublicRows
     learn: Distiller
@@ -37,7 +37,7 @@ class LearnTrainPredict:
         return replace(update, model=None, extra=extra, memory=own_model_memory(update.model))
 
     def _distil(self, model: Snapshot, task: Task, ctx: Context) -> Snapshot:
-        """The model after it has learned the global soft labels that the task holds."""
+        """Return the model after learning the global soft labels of the task."""
         probs, round_of_labels = task.extra[GLOBAL]["probs"], int(task.extra[GLOBAL]["round"])
         pool, rows = self.public(round_of_labels, ctx)
         net = ctx.nets.load(model)

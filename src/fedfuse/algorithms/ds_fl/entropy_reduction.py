@@ -15,10 +15,10 @@ from fedfuse.fusion.target import MeanProbs, RunningTarget, TargetValue, on_stac
 class EntropyReduced:
     """softmax(mean of the teachers' probabilities / reduction): DS-FL's T is `reduction`.
 
-    Unlike clients flatten their mean; this sharpens it again. Only the labels are sharpened, so T is not called
-    `temperature`, which a student's own logits would be divided by as well. It is a softmax of probabilities, so no two
-    labels of a row differ by more than a factor of exp(1 / T), and a nearly flat row of more than 1 / T classes becomes
-    flatter still: for many classes choose a smaller T.
+    Heterogeneous clients have a flat mean; this sharpens it. Only the labels are sharpened, so T is not called
+    `temperature`, by which the student's logits would be divided too. It is a softmax of probabilities, so no two
+    labels of a row differ by more than a factor of exp(1 / T), and a nearly flat row of more than 1 / T classes
+    becomes even flatter: for many classes choose a smaller T.
     """
 
     reduction: float = 0.1

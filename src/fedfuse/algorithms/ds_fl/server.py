@@ -1,6 +1,6 @@
-"""DS-FL's server, which is sent probabilities and no weights.
+"""DS-FL's server, which receives probabilities and no weights.
 
-Which public examples a round uses, what travels of them, and how the clients' probabilities become soft labels.
+It defines which public examples a round uses, what is sent about them, and how probabilities become soft labels.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fedfuse.fusion.target import Target, entropy
 from fedfuse.predict import Pool
 from fedfuse.types import Extras, FedfuseError, ServerState, Snapshot, Task, TensorSpec, Update
 
-GLOBAL = "global"  # in the server's memory and in a task: the soft labels, and the round whose examples they are of
+GLOBAL = "global"  # in the server's memory and in a task: the soft labels, and the round whose examples they label
 PREDICTED = "predicted"  # in an update
 NEAR = 1e-3  # how far from 1 the sum of a row's probabilities may be
 
 
 @dataclass(frozen=True)
 class PublicRows:
-    """The public examples of a round. Drawn by the round's number, they are known to all and never sent."""
+    """The public examples of a round. They are drawn by the round's number, so everyone knows them; none are sent."""
 
     rows: int
 
@@ -36,7 +36,7 @@ class PublicRows:
             raise FedfuseError(f"ds-fl: rows = {self.rows}: give the number of public examples in a round, 1 or more")
 
     def __call__(self, round: int, ctx: Context) -> tuple[Pool, Tensor]:
-        """The pool, and the round's row numbers (n,) in it."""
+        """Return the pool, and the round's row numbers (n,) in it."""
         pool = ctx.at(round).pool
         if pool is None:
             raise FedfuseError("ds-fl exchanges predictions on public, unlabeled data: set data.pool")
@@ -45,7 +45,7 @@ class PublicRows:
 
 @dataclass(frozen=True)
 class EnoughRows:
-    """There is a pool, and a round's rows fill a batch."""
+    """Refuses an experiment without a pool, or with too few rows for a batch."""
 
     public: PublicRows
     learn: Distiller
@@ -57,7 +57,7 @@ class EnoughRows:
 
 @dataclass(frozen=True)
 class SendLabels:
-    """Each client is sent the last global soft labels, if there are any, and no model."""
+    """Sends each client the last global soft labels, if there are any, and no model."""
 
     def __call__(self, server: ServerState, client: int, ctx: Context) -> Task:
         return Task(client, ctx.round, None, {name: server.memory[name] for name in (GLOBAL,) if name in server.memory})
@@ -65,7 +65,7 @@ class SendLabels:
 
 @dataclass(frozen=True)
 class ExpectProbabilities:
-    """Each client sends a number from 0 to 1 for each of the round's public examples and each class."""
+    """Expects a number from 0 to 1 for each of the round's public examples and each class."""
 
     public: PublicRows
 
@@ -76,10 +76,10 @@ class ExpectProbabilities:
 
 @dataclass(frozen=True)
 class LabelsAveraged:
-    """The clients' probabilities become the global soft labels, and every model of the server learns them.
+    """Turns the clients' probabilities into the global soft labels, and trains every model of the server on them.
 
-    A client whose rows are no distributions is left out, and the facts say so. Normalising them instead would accept
-    anything between 0 and 1; the softmax of an honest client gives distributions.
+    A client whose rows do not sum to 1 is left out and recorded in the facts. Normalising the rows instead would accept
+    anything between 0 and 1; the softmax of an honest client sums to 1.
     """
 
     public: PublicRows
@@ -88,15 +88,15 @@ class LabelsAveraged:
 
     def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]:
         pool, rows = self.public(ctx.round, ctx)
-        self.learn.plan(len(rows))  # what cannot work fails before the first client is asked
+        self.learn.plan(len(rows))  # an unsuitable pool fails before any client works
         labelling, votes = Labelling(self.target, pool, rows), Votes(len(rows), ctx.nets.classes)
         dropped: dict[str, str] = {}
         for update in updates:
             probs = update.extra[PREDICTED]["probs"]
             if (worst := float((probs.sum(1) - 1).abs().max())) > NEAR:
-                dropped[str(update.client)] = f"a row of its probabilities is {worst:.3g} away from a sum of 1"
+                dropped[str(update.client)] = f"the sum of a row of its probabilities differs from 1 by {worst:.3g}"
                 continue
-            logits = probs.clamp(min=torch.finfo(probs.dtype).tiny).log()  # their softmax is the probabilities again
+            logits = probs.clamp(min=torch.finfo(probs.dtype).tiny).log()  # their softmax gives the probabilities again
             labelling.add(logits, f"client {update.client}")
             votes.add(logits)
         facts = Facts(teachers=labelling.teachers, dropped=dropped)
@@ -116,6 +116,6 @@ class LabelsAveraged:
 
     def _distil(self, model: Snapshot, pool: Pool, labels: SoftLabels, ctx: Context) -> tuple[Snapshot, Student]:
         net = ctx.nets.load(model, "student")
-        end = self.learn(net, pool, labels, None, lambda what: ctx.rng(f"distil {what}", ctx.round, model.arch))
-        losses = FirstAndLast(float(end.losses[0]), float(end.losses[-1]))
-        return Snapshot.of(model.arch, net), Student(end.steps, losses, end.reason)
+        result = self.learn(net, pool, labels, None, lambda what: ctx.rng(f"distil {what}", ctx.round, model.arch))
+        losses = FirstAndLast(float(result.losses[0]), float(result.losses[-1]))
+        return Snapshot.of(model.arch, net), Student(result.steps, losses, result.reason)

@@ -1,18 +1,18 @@
 """FedGKT. He, Annavaram, Avestimehr: Group Knowledge Transfer: Federated Learning of Large CNNs at the Edge. NeurIPS
 2020. arXiv:2007.14513.
 
-A client has a small net, of which the first stage extracts features; the server has a large net that takes features
-for inputs. In each round, each client:
-    trains its net on its own data: cross entropy, and T^2 KL(server || client) to the logits that the server gave its
-    examples when it took part last (none in its first round);
+A client has a small net whose first stage extracts features; the server has a large net whose inputs are features. In
+each round, each client:
+    trains its net on its own data: cross entropy, plus T^2 KL(server || client) to the server's logits of its examples
+    from when it last took part (none in its first round);
     sends the features, its logits and the label of each of its examples.
 The server:
-    trains its net on all features of the round: cross entropy, and T^2 KL(client || server) to the clients' logits;
-    gives each of those examples its own logits, for the client's next round.
+    trains its net on all features of the round: cross entropy, plus T^2 KL(client || server) to the clients' logits;
+    computes its own logits of each of those examples, for the client's next round.
 
 Clients keep their models between the rounds in which they take part, as in Fed-ET's comparison (arXiv:2204.12703,
-appendix B). Unlike those of the released code they send their extractor's few tensors too: the mean of them makes the
-server's net a model that can be evaluated and saved, `client|server` (`models/split.py`; reasons in
+appendix B). Unlike in the released code, they also send the few tensors of their extractor: with the mean of these, the
+server's net is a model that can be evaluated and saved, `client|server` (`models/split.py`; reasons in
 `docs/algorithms/fedgkt.md`).
 """
 
@@ -35,10 +35,10 @@ def fedgkt(
     weight_decay: float = 1e-4,
     probe: int = 2000,
 ) -> Algorithm:
-    """Small nets at the clients, a large one on their features at the server; logits go both ways.
+    """Small nets at the clients, a large net at the server that trains on their features; both send logits.
 
-    `alpha` weighs the distillation term on both sides. `lr`, `epochs`, `batch_size` and `weight_decay` are the server's
-    Adam; the clients' are those of `[local]`.
+    `alpha` is the weight of the distillation term on both sides. `lr`, `epochs`, `batch_size` and `weight_decay` are
+    for the server's Adam; the clients use those of `[local]`.
     """
     loss = TransferLoss(temperature, alpha)
     return Algorithm(

@@ -24,7 +24,7 @@ EXTRACTOR = "extractor"  # in an update: parameters and buffers of the first sta
 
 @dataclass(frozen=True)
 class TransferLoss:
-    """CE(y, z) + alpha T^2 KL(softmax(teacher / T) || softmax(z / T)), mean of a batch; CE alone without a teacher."""
+    """CE(y, z) + alpha T^2 KL(softmax(teacher / T) || softmax(z / T)), batch mean; only CE without a teacher."""
 
     temperature: float
     alpha: float
@@ -44,7 +44,7 @@ class TransferLoss:
 
 @dataclass(frozen=True)
 class TransferTerm:
-    """The client's loss. `y` are positions among its examples, by which labels and the server's logits are found."""
+    """The client's loss. `y` are positions among its examples, which index labels and the server's logits."""
 
     loss: TransferLoss
 
@@ -62,7 +62,7 @@ class TrainAndSendFeatures:
     def __call__(self, task: Task, memory: Groups, ctx: Context) -> Update:
         rows, train = ctx.data.parts[task.client], ctx.data.train
         labels = train.y[rows]
-        # A term is given batches, not rows. With positions for labels it can find what belongs to an example.
+        # A term gets batches without row numbers. With positions as labels, it can look up what belongs to an example.
         positions = torch.zeros_like(train.y).index_copy_(0, rows, torch.arange(len(rows)))
         by_position = replace(ctx, data=replace(ctx.data, train=replace(train, y=positions)))
         start = own_model(task.client, memory, ctx)
@@ -75,13 +75,13 @@ class TrainAndSendFeatures:
             features = torch.cat([extractor(train.batch(index)) for index in torch.split(rows, BATCH)])
             logits = torch.cat([rest(part) for part in torch.split(features, BATCH)])
         examples = {"features": features, "logits": logits, "labels": labels}
-        sent = {EXAMPLES: examples, EXTRACTOR: _tensors(extractor)}
-        return replace(update, model=None, extra=sent, memory=own_model_memory(update.model))
+        content = {EXAMPLES: examples, EXTRACTOR: _tensors(extractor)}
+        return replace(update, model=None, extra=content, memory=own_model_memory(update.model))
 
 
 @dataclass(frozen=True)
 class ExpectFeatures:
-    """Features, logits and labels, a row for each example that the client claims, and its extractor."""
+    """Expects features, logits and labels, with a row for each example that the client claims, and its extractor."""
 
     def __call__(self, server: ServerState, client: int, ctx: Context) -> Extras:
         classes, arch = ctx.nets.classes, ctx.archs[client]
@@ -99,7 +99,7 @@ class ExpectFeatures:
 
 
 def shape_of_features(arch: str, ctx: Context) -> tuple[int, ...]:
-    """What a client of this architecture sends of one example."""
+    """Return the shape of the features that a client of this architecture sends for one example."""
     extractor, _ = halves(arch, ctx.nets.scratch(arch, "shape"))
     return feature_shape(extractor, ctx.nets.shape)
 

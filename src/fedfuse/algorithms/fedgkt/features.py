@@ -1,4 +1,4 @@
-"""What FedGKT's clients send of their own examples, kept for the server to train on: large features go to a file."""
+"""What FedGKT's clients send about their examples, stored for the server to train on: large features go to a file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fedfuse.types import Tensors, Update
 class Features:
     """Features (N, ...) that arrive client by client. `predict` takes them as a pool.
 
-    In single precision, as they were sent: unlike a table's logits they are what a net trains on, for many epochs.
-    Past `bound` bytes they lie in a file, whatever their width.
+    They are stored in single precision, as they were sent: unlike a table's logits, a net trains on them for many
+    epochs. Past `bound` bytes they are in a file.
     """
 
     def __init__(self, bound: int = BOUND) -> None:
@@ -31,20 +31,20 @@ class Features:
         return self._rows.spilled
 
     def append(self, features: Tensor) -> Tensor:
-        """Copy one client's features (n, ...). Returns the row numbers (n,) by which they are read."""
+        """Copy one client's features (n, ...). Return their row numbers (n,)."""
         return self._rows.append(features)
 
     def batch(self, index: Tensor) -> Tensor:
-        """The features (B, ...) at `index` (B,); maps in channels_last, as `Examples` gives images."""
+        """Return the features (B, ...) at `index` (B,); maps are channels_last, like the images of `Examples`."""
         rows = self._rows.whole().index_select(0, index)
         return rows.contiguous(memory_format=torch.channels_last) if rows.dim() == 4 else rows
 
 
 @dataclass
 class Received:
-    """What a round's clients sent, copied as it comes. Features may be large and go to a file, the rest is small."""
+    """What a round's clients sent, copied as it arrives. Large features go to a file; the rest is small."""
 
-    arch: str  # the architecture whose extractors are averaged: those of others began elsewhere
+    arch: str  # the architecture whose extractors are averaged: others have other initial weights
     features: Features = field(default_factory=Features)
     rows: dict[int, Tensor] = field(default_factory=dict)  # (n_k,) of the features, by client
     extractor: tree.RunningMean = field(default_factory=tree.RunningMean)
@@ -61,7 +61,7 @@ class Received:
             self.extractor.add(self.extractors[client], update.num_examples)
 
     def ordered(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows of the features (N,), the clients' logits (N, C) and labels (N,), by the clients' numbers."""
+        """Return rows of the features (N,), the clients' logits (N, C) and labels (N,), ordered by client number."""
         rows, logits, labels = (
             torch.cat([of[client] for client in sorted(self.rows)]) for of in (self.rows, self._logits, self._labels)
         )

@@ -1,4 +1,4 @@
-"""FedGKT's server: its net trains on the features that clients send, and answers each client with its logits."""
+"""FedGKT's server: its net trains on the features that clients send, and each client gets back its logits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fedfuse.types import FedfuseError, ServerState, Snapshot, Task, Update
 
 @dataclass(frozen=True)
 class SplitModel:
-    """The server's net continues the first stage of the client architecture that is named first: `client|server`.
+    """The server's net follows the first stage of the client architecture that is named first: `client|server`.
 
     The server holds no model of the clients' architectures.
     """
@@ -35,21 +35,24 @@ class SplitModel:
 
 
 def one_shape_of_features(ctx: Context) -> None:
-    """Refuse architectures whose features one server net could not take."""
+    """Refuse architectures whose features do not fit one server net."""
     assert ctx.server is not None
     shapes = {arch: shape_of_features(arch, ctx) for arch in dict.fromkeys(ctx.archs)}
     if len(set(shapes.values())) > 1:
         listed = ", ".join(f"{arch} {shape}" for arch, shape in shapes.items())
         raise FedfuseError(
-            f"fedgkt: one server net takes the features of all clients, but their shapes differ: {listed}"
+            f"fedgkt: one server net takes the features of all clients, but their shapes differ: {listed}; choose "
+            "architectures with the same shape"
         )
-    if (first := _both(ctx.server)[0]) not in shapes:
-        raise FedfuseError(f"fedgkt: no client has {first}, with whose features the server's model is to begin")
+    if (first := _archs(ctx.server)[0]) not in shapes:
+        raise FedfuseError(
+            f"fedgkt: no client has {first}, whose features the server's model takes: name another architecture first"
+        )
 
 
 @dataclass(frozen=True)
 class SendLogits:
-    """Each client is sent the server's logits of its examples, from its last round, and no model."""
+    """Sends each client the server's logits of its examples, from its last round, and no model."""
 
     def __call__(self, server: ServerState, client: int, ctx: Context) -> Task:
         logits = server.memory.get(_memory_of(client))
@@ -58,9 +61,9 @@ class SendLogits:
 
 @dataclass(frozen=True)
 class TrainedOnFeatures:
-    """The server's net trains on the features of all clients of the round, then answers each with its own logits.
+    """Trains the server's net on the features of all clients of the round, then computes its logits for each client.
 
-    probe: how many test examples (the first ones; 0 for none) measure what the facts record.
+    probe: the number of test examples (the first ones; 0 for none) on which facts are measured.
     """
 
     loss: TransferLoss
@@ -76,7 +79,7 @@ class TrainedOnFeatures:
 
     def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]:
         assert ctx.server is not None
-        received = Received(_both(ctx.server)[0])
+        received = Received(_archs(ctx.server)[0])
         for update in updates:
             received.add(update, ctx.archs[update.client])
         unchanged = replace(server, round=server.round + 1)
@@ -87,12 +90,12 @@ class TrainedOnFeatures:
             losses = self._train(net.server, received, ctx)
             logits = {
                 _memory_of(client): {
-                    "logits": logits_of(net.server, received.features, rows, f"for client {client} it")
+                    "logits": logits_of(net.server, received.features, rows, f"the server's net for client {client}")
                 }
                 for client, rows in received.rows.items()
             }
         except NotFiniteError as problem:
-            return unchanged, Facts(warning=f"{problem}; the server keeps its model of before this round")
+            return unchanged, Facts(warning=f"{problem}; the server keeps its previous model")
         if received.extractor.weight:
             net.extractor.load_state_dict(received.extractor.value())
         models = {ctx.server: Snapshot.of(ctx.server, net)}
@@ -102,32 +105,32 @@ class TrainedOnFeatures:
         return state, Facts(students={ctx.server: student}, own={**counts, **self._accuracies(net, received, ctx)})
 
     def _train(self, net: nn.Module, received: Received, ctx: Context) -> list[float]:
-        """The loss of each step. Batches go by client and row, so that it does not matter who answered first."""
+        """Train, and return the loss of each step. Examples are ordered by client and row, not by arrival."""
         adam = Adam(net.parameters(), self.lr, weight_decay=self.weight_decay, amsgrad=True, fused=True)
         order, logits, labels = received.ordered()
         shuffle, losses = ctx.rng("server shuffle", ctx.round), []
         with torch.enable_grad(), rng.ambient(ctx.rng("server layers", ctx.round)):
             net.train()
             for _ in range(self.epochs):
-                drawn = torch.randperm(len(order), generator=shuffle)
+                permutation = torch.randperm(len(order), generator=shuffle)
                 for start, stop in cuts(len(order), self.batch_size):
-                    index = drawn[start:stop]
+                    index = permutation[start:stop]
                     loss = self.loss(net(received.features.batch(order[index])), labels[index], logits[index])
                     adam.zero_grad()
                     loss.backward()  # type: ignore[no-untyped-call]
                     adam.step()
                     losses.append(loss.detach())
-        every_loss = torch.stack(losses)
-        if not bool(torch.isfinite(every_loss).all()):
+        all_losses = torch.stack(losses)
+        if not bool(torch.isfinite(all_losses).all()):
             raise NotFiniteError("the loss of the server's net is not finite")
-        return every_loss.tolist()
+        return all_losses.tolist()
 
     def _accuracies(self, net: Split, received: Received, ctx: Context) -> dict[str, Any]:
-        """Of the server's net on the features of the mean extractor, and on those of each client's own."""
+        """Return the accuracy of the server's net with the mean extractor, and with each client's own."""
         test, rows = ctx.data.test, torch.arange(min(self.probe, len(ctx.data.test)))
         if not len(rows):
             return {}
-        y, server = test.y[rows], _both(str(ctx.server))[1]
+        y, server = test.y[rows], _archs(str(ctx.server))[1]
         own = []
         for client, tensors in received.extractors.items():
             with_own = _split(ctx.nets.scratch(joined(ctx.archs[client], server), "teacher"))
@@ -144,12 +147,12 @@ def _memory_of(client: int) -> str:
     return f"logits/{client}"
 
 
-def _both(server: str) -> tuple[str, str]:
-    """The architectures of the server's model: the clients' and its own."""
-    both = parts(server)
-    if both is None:
-        raise FedfuseError(f"fedgkt: the server's model is client|server, as in {joined('mlp:64', server)}")
-    return both
+def _archs(server: str) -> tuple[str, str]:
+    """Return the two architectures of the server's model: the clients' and its own."""
+    archs = parts(server)
+    if archs is None:
+        raise FedfuseError(f"fedgkt: the server's model must be client|server, as in {joined('mlp:64', server)}")
+    return archs
 
 
 def _split(net: nn.Module) -> Split:

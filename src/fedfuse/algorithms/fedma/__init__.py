@@ -1,17 +1,17 @@
 """FedMA. Wang, Yurochkin, Sun, Papailiopoulos, Khazaeni: Federated Learning with Matched Averaging. ICLR 2020.
 arXiv:2002.06440.
 
-The order of the neurons in a layer means nothing, so the clients' neurons are matched before they are averaged, layer
-by layer from the bottom. One layer is one round here, and after the last the next cycle begins:
+The order of the neurons in a layer is arbitrary, so the clients' neurons are matched before they are averaged, layer by
+layer from the bottom. Here each round matches one layer, and after the last layer the next cycle begins:
     the clients train this layer and those above on their own data; the layers below are the server's and stay fixed;
     the server matches the neurons of this layer by BBP-MAP (`matching.py`): a global neuron is the mean of those
-    that are matched to it, and a neuron that is like none becomes a new one, so layers may grow;
-    the output layer is not permuted: it is averaged, class by class weighted by the clients' examples of the class;
-    for the next layer each client goes on with its own weights, their inputs put in the order of the matched layer.
-With a new cycle a client starts from its own neurons of the global model, in the size that it began with.
+    that are matched to it, and a neuron that matches none becomes a new one, so layers may grow;
+    the output layer is not permuted: it is averaged, each class weighted by the clients' examples of it;
+    for the next layer each client continues with its own weights, their inputs in the order of the matched layer.
+In a new cycle a client starts from its own neurons of the global model, with its original widths.
 
-The layers above are matched from the same answers, so that the server has a whole model after every round; a client
-that was not asked before starts from it. What else differs from the released code is in `docs/algorithms/fedma.md`.
+The layers above are matched from the same updates, so that the server has a complete model after every round; a client
+that was in no cohort before starts from it. Other differences from the released code are in `docs/algorithms/fedma.md`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def fedma(
     growth: float = 1.5,
     estimate: Literal["mean", "posterior"] = "mean",
 ) -> Algorithm:
-    """Neurons of all clients matched layer by layer, then averaged; layers may grow."""
+    """Matches the neurons of all clients layer by layer, then averages them; layers may grow."""
     stage = Stage(layers)
     return Algorithm(
         "fedma",

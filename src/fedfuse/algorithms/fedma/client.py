@@ -1,4 +1,4 @@
-"""FedMA's clients: each trains one layer and all above it; those below are the server's and stay fixed."""
+"""FedMA's clients: each trains one layer and all above it; the layers below are the server's and stay fixed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class TrainAbove:
-    """Trains the layers from this round's one up: a client's own of the round before, or those that it is sent."""
+    """Trains this round's layer and those above, from the client's own of the round before or from those it is sent."""
 
     stage: Stage
     train: Training = field(default_factory=lambda: Training((CrossEntropy(),)))
@@ -56,14 +56,14 @@ class TrainAbove:
 
 
 def renamed(arch: str, hidden: Sequence[int], ctx: Context) -> str:
-    """The name of this architecture with these widths."""
+    """Return the name of this architecture with these widths."""
     own = widths(dict(ctx.nets.scratch(arch).named_parameters()))
     return arch if list(hidden) == own else with_widths(arch, hidden)
 
 
 @contextmanager
 def frozen(net: nn.Module, names: Sequence[str]) -> Iterator[None]:
-    """These parameters are not trained."""
+    """Exclude these parameters from training."""
     params = [net.get_parameter(name) for name in names]
     for p in params:
         p.requires_grad_(False)

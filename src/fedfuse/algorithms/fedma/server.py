@@ -1,4 +1,4 @@
-"""FedMA's server: which neurons each client is sent, and how the answers are matched and averaged."""
+"""FedMA's server: which neurons each client is sent, and how the updates are matched and averaged."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
 
 
 def places(server: ServerState, client: int) -> Tensors:
-    """Where the server's model has this client's neurons, by the number of the layer; only where it was matched."""
+    """Return the places of this client's neurons in the server's model, by layer number; only of matched layers."""
     return server.memory.get(f"places/{client}", {})
 
 
 @dataclass(frozen=True)
 class OwnNeurons:
-    """A client is sent the matched layers whole, and of those above its own neurons: as many as its architecture has.
+    """Sends a client the matched layers whole and, of those above, its own neurons: as many as its architecture has.
 
-    Where it has not been matched, the ones that most clients share. `place` says where its neurons of the last matched
-    layer are, for it to go on with its own weights above.
+    If it has not been matched there, it is sent the neurons that most clients share. `place` gives the places of its
+    neurons in the last matched layer, so that it can continue with its own weights above.
     """
 
     stage: Stage
@@ -44,7 +44,7 @@ class OwnNeurons:
         return Task(client, ctx.round, None, extra)
 
     def part(self, server: ServerState, client: int, ctx: Context) -> dict[str, Tensor]:
-        """The client's part of the server's model."""
+        """Return the client's part of the server's model."""
         params = server.models[ctx.archs[client]].params
         stage, at = self.stage(params, ctx), places(server, client)
         own = widths(dict(ctx.nets.scratch(ctx.archs[client]).named_parameters()))
@@ -62,7 +62,7 @@ class OwnNeurons:
 
 @dataclass(frozen=True)
 class ExpectLayers:
-    """A client answers with the layers that it trained, and its share of each class."""
+    """Expects the layers that a client trained, and its share of each class."""
 
     stage: Stage
 
@@ -74,7 +74,7 @@ class ExpectLayers:
 
 @dataclass(frozen=True)
 class Matched:
-    """The server matches this round's layer and those above, over all answers at once: it holds them all."""
+    """Matches this round's layer and those above over all updates at once, so all are in memory."""
 
     stage: Stage
     matching: Matching
@@ -95,15 +95,15 @@ class Matched:
             width = len(params[layers(params)[number - 1][1]])
             rows = [neurons(a.extra["model"], weight, bias, b, width) for a, b in zip(answers, below, strict=True)]
             if number < hidden:
-                matched, fused = self.matching(rows)
-                for answer, place in zip(answers, matched, strict=True):
+                client_places, layer = self.matching(rows)
+                for answer, place in zip(answers, client_places, strict=True):
                     all_places[answer.client][str(number)] = place
-                below = matched
+                below = client_places
             else:
                 shares = [a.extra["classes"]["share"] for a in answers]
-                fused = by_class(rows, [a.num_examples for a in answers], shares)
-            params[weight] = fused[:, :-1].reshape(len(fused), -1, *params[weight].shape[2:])
-            params[bias] = fused[:, -1].clone()
+                layer = by_class(rows, [a.num_examples for a in answers], shares)
+            params[weight] = layer[:, :-1].reshape(len(layer), -1, *params[weight].shape[2:])
+            params[bias] = layer[:, -1].clone()
         name = renamed(arch, widths(params), ctx)
         memory = {f"places/{client}": at for client, at in all_places.items() if at}
         facts = Facts(own={"layer": stage + 1, "widths": widths(params)})
@@ -111,7 +111,7 @@ class Matched:
 
 
 def matchable(ctx: Context) -> None:
-    """Refuse architectures whose neurons cannot be matched, before any client is asked."""
+    """Refuse architectures whose neurons cannot be matched, before any client works."""
     arch, *others = dict.fromkeys(ctx.archs)
     remedy = "choose one net of mlp:64-32, vgg9 or vgg19 for all clients, without a norm"
     if others:
@@ -120,7 +120,7 @@ def matchable(ctx: Context) -> None:
         )
     if split(arch)[1] is not None:
         raise FedfuseError(
-            f"fedma cannot match {arch}: its head is shared, so that its neurons have an order: {remedy}"
+            f"fedma cannot match {arch}: its head is shared, so its neurons have a fixed order: {remedy}"
         )
     net = ctx.nets.scratch(arch)
     if norm := next((type(m).__name__ for m in net.modules() if isinstance(m, NORMS)), None):

@@ -3,10 +3,10 @@
 FedAvg whose clients (Algorithm 1) minimise cross entropy + mu l_con. With z, z_glob and z_prev the features of an
 example by the net in training, by the received model and by the client's model of its previous round,
     l_con = -log( exp(sim(z, z_glob) / tau) / (exp(sim(z, z_glob) / tau) + exp(sim(z, z_prev) / tau)) ),
-with the cosine as similarity: features are to be nearer to the global model's than the client's last ones were.
+with the cosine as similarity: features move towards those of the global model and away from the client's last ones.
 
-A client keeps its last model to itself. In its first round the received model stands in for it, and l_con has no
-gradient. mu = 0 is FedAvg. The paper tunes mu for each data set; ours is the released code's
+A client keeps its last model and does not send it. In its first round the received model takes its place, and l_con has
+no gradient. mu = 0 is FedAvg. The paper tunes mu for each data set; the default is that of the released code
 (`docs/algorithms/moon.md`).
 """
 
@@ -29,7 +29,7 @@ def moon(
     weights: OfAggregate[Weights] = None,
     buffers: OfAggregate[BufferPolicy] = None,
 ) -> Algorithm:
-    """FedAvg with a contrast that draws clients' features to the global model's, away from their own last ones."""
+    """FedAvg with a contrastive term: clients' features move to the global model's, away from their own last ones."""
     return Algorithm(
         "moon",
         local=Training((ModelContrast(mu, temperature),), reports=(PastModel(),)),
@@ -39,7 +39,7 @@ def moon(
 
 
 def nets_have_features(ctx: Context) -> None:
-    """Refuse a net that does not say what its features are."""
+    """Refuse a net that does not define its features."""
     for arch in dict.fromkeys(ctx.archs):
         try:
             trunk_and_head(ctx.nets.scratch(arch))

@@ -1,4 +1,4 @@
-"""MOON's clients: the contrast of features, and the model that a client keeps for its next round."""
+"""MOON's clients: the contrastive loss, and the model that a client keeps for its next round."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PREVIOUS = "previous/params", "previous/buffers"  # in a client's memory: the mo
 
 @dataclass(frozen=True)
 class ModelContrast:
-    """Cross entropy and mu times MOON's contrast: features near the received model's, far from the previous one's.
+    """Cross entropy plus mu times MOON's contrast: features near the received model's, far from the previous one's.
 
     With z the features of the batch, the contrast is the mean of
 
         -log( exp(cos(z, z_received) / tau) / (exp(cos(z, z_received) / tau) + exp(cos(z, z_previous) / tau)) )
 
-    The two are one term because both need the features, and a second pass through the net would count each batch twice
-    in its batch-norm statistics. The frozen nets run in eval mode, as in the released code.
+    The two are one term because both need the features, and a second forward pass would count each batch twice in the
+    batch-norm statistics. The frozen nets run in eval mode, as in the released code.
     """
 
     mu: float
@@ -52,7 +52,7 @@ class ModelContrast:
 
 
 def _frozen_trunks(local: Local) -> tuple[Layer, Layer] | None:
-    """The trunks of the received model and of the client's previous one; None in its first round."""
+    """Return the trunks of the received model and of the client's previous one; None in its first round."""
     params, buffers = (local.memory.get(group) for group in PREVIOUS)
     if params is None:
         return None
@@ -65,7 +65,7 @@ def _frozen_trunks(local: Local) -> tuple[Layer, Layer] | None:
 
 @dataclass(frozen=True)
 class PastModel:
-    """The client keeps its model, for its next round to be contrasted with. It sends nothing more."""
+    """The client keeps its model for the contrast of its next round, and sends nothing more."""
 
     def __call__(self, result: LocalResult, ctx: Context) -> tuple[Groups, Groups]:
         return {}, dict(zip(PREVIOUS, (result.model.params, result.model.buffers), strict=True))

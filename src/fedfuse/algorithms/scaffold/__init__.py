@@ -3,12 +3,13 @@ Learning. ICML 2020. arXiv:1910.06378.
 
 In each round (Algorithm 1, option II):
     the server sends its model x and its control variate c to a few clients S of all N;
-    each client takes K steps y := y - eta (gradient - c_i + c), from y = x on, with its own control variate c_i;
-    it then sets c_i+ := c_i - c + (x - y) / (K eta), the mean of the gradients it has seen;
+    each client takes K steps y := y - eta (gradient - c_i + c), starting from y = x, with its own control variate c_i;
+    it then sets c_i+ := c_i - c + (x - y) / (K eta), the mean of its gradients;
     the server adds to x global_lr times the mean of y - x, and to c |S|/N times the mean of c_i+ - c_i.
 
-So clients with unlike data follow the gradient of all, and more local work does not pull them apart. c_i stays with its
-client. With several architectures each has its own c, and N counts its clients (`docs/algorithms/scaffold.md`).
+So clients with heterogeneous data follow the gradient over all data, and longer local training does not make them drift
+apart. c_i stays with its client. With several architectures, each has its own c, and N counts its clients
+(`docs/algorithms/scaffold.md`).
 """
 
 from fedfuse.algorithm import Algorithm, paper
@@ -22,7 +23,7 @@ from fedfuse.types import FedfuseError
 
 @paper
 def scaffold(*, global_lr: float = 1.0, weights: Weights = "uniform", buffers: BufferPolicy = "mean") -> Algorithm:
-    """FedAvg whose clients correct their gradients by how theirs differ from everyone's."""
+    """FedAvg whose clients correct their gradients by the difference between theirs and the global gradient."""
     return Algorithm(
         "scaffold",
         local=Training((CrossEntropy(), ControlVariate()), reports=(ControlChange(),)),
@@ -34,9 +35,9 @@ def scaffold(*, global_lr: float = 1.0, weights: Weights = "uniform", buffers: B
 
 
 def steps_are_gradients(ctx: Context) -> None:
-    """Refuse an optimizer whose steps are not sums of gradients: the control variates are read off the steps."""
+    """Refuse an optimizer whose steps are not sums of gradients: control variates are computed from the steps."""
     if ctx.local.optimizer != "sgd":
         raise FedfuseError(
-            f"scaffold reads a client's mean gradient off its steps, and those of {ctx.local.optimizer} are not sums of"
-            ' gradients: set local.optimizer = "sgd" (with momentum, if you like)'
+            f"scaffold computes mean gradients from a client's steps, and those of {ctx.local.optimizer} are not sums "
+            'of gradients: set local.optimizer = "sgd" (momentum is allowed)'
         )

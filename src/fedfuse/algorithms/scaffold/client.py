@@ -1,4 +1,4 @@
-"""SCAFFOLD's clients: gradients corrected by control variates, and the change of the client's own."""
+"""SCAFFOLD's clients: gradients corrected by control variates, and the change of the client's own variate."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ControlVariate:
 
 
 def _corrections(net: nn.Module, local: Local) -> list[Tensor]:
-    """c - c_i by parameter, in the parameters' own memory format. A client's first c_i is 0."""
+    """Return c - c_i for each parameter, in its memory format. A client's first c_i is 0."""
     server, own = local.extra[CONTROL], local.memory.get(CONTROL)
     return [
         torch.empty_like(p, requires_grad=False).copy_(server[name] if own is None else server[name] - own[name])
@@ -37,10 +37,10 @@ def _corrections(net: nn.Module, local: Local) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class ControlChange:
-    """Option II: c_i+ = c_i - c + (x - y) / (K eta), from the steps taken. c_i+ is kept, its change sent.
+    """Option II: c_i+ = c_i - c + (x - y) / (K eta). The client keeps c_i+ and sends its change.
 
-    (x - y) / (K eta) is the mean of the K gradients that were followed, and those were corrected by c - c_i. With
-    momentum the steps add up to more than K gradients: see `gradients_followed`.
+    (x - y) / (K eta) is the mean of the K gradients of the steps, which were corrected by c - c_i. With momentum, the
+    steps add up to more than K gradients: see `gradients_followed`.
     """
 
     def __call__(self, result: LocalResult, ctx: Context) -> tuple[Groups, Groups]:
@@ -55,9 +55,9 @@ class ControlChange:
 
 
 def gradients_followed(steps: int, momentum: float) -> float:
-    """How many gradients K steps of SGD add up to: K, and with momentum the sum of (1 - beta^j) / (1 - beta), j = 1..K.
+    """Return how many gradients K steps of SGD add up to: K, or the sum of (1 - beta^j) / (1 - beta), j = 1..K.
 
-    For the gradient of the j-th last step is followed 1 + beta + ... + beta^(j-1) times.
+    With momentum beta, the gradient of the j-th last step is applied 1 + beta + ... + beta^(j-1) times.
     """
     rest = 1 - momentum
     return (steps - momentum * (1 - momentum**steps) / rest) / rest

@@ -1,4 +1,4 @@
-"""SCAFFOLD's server: an aggregate that also keeps the server's control variate, one for each architecture."""
+"""SCAFFOLD's server: an aggregate that also updates the server's control variate of each architecture."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from fedfuse.types import Extras, ServerState, Snapshot, Task, Tensors, TensorSp
 
 
 def control_of(server: ServerState, arch: str) -> Tensors:
-    """The server's control variate c for this architecture; 0 before its first client has answered."""
+    """Return the server's control variate c of this architecture; 0 before its first client has answered."""
     return server.memory.get(f"{CONTROL}/{arch}") or tree.zeros_like(server.models[arch].params)
 
 
 def send_control(server: ServerState, client: int, ctx: Context) -> Task:
-    """Each client is sent the server's model and control variate of its own architecture."""
+    """Send each client the server's model and control variate of its own architecture."""
     arch = ctx.archs[client]
     return Task(client, ctx.round, server.models[arch], {CONTROL: control_of(server, arch)})
 
 
 def expect_control_change(server: ServerState, client: int, ctx: Context) -> Extras:
-    """Beside its model a client sends the change of its control variate, which has the shapes of the parameters."""
+    """Besides its model, a client sends the change of its control variate, which has the shapes of the parameters."""
     return {CONTROL: TensorSpec.each(server.models[ctx.archs[client]].params)}
 
 
@@ -31,9 +31,9 @@ def expect_control_change(server: ServerState, client: int, ctx: Context) -> Ext
 class Controlled:
     """x := x + global_lr (mean - x) and c := c + sum of p_i dc_i.
 
-    p_i is 1/N or, with weights = "examples", n_i/n, over all clients of the architecture, also those that were not
-    asked: so c stays the mean of all c_i, weighted as the objective is. For weights = "uniform" the sum is the
-    paper's |S|/N mean(dc_i). Buffers follow the mean; there is no control variate for them.
+    p_i is 1/N or, with weights = "examples", n_i/n, over all clients of the architecture, including those outside the
+    cohort: so c stays the mean of all c_i, weighted as in the objective. For weights = "uniform" the sum is the paper's
+    |S|/N mean(dc_i). Buffers follow the mean; there is no control variate for them.
     """
 
     mean: Aggregate = field(default_factory=lambda: WeightedMean("uniform"))
@@ -65,15 +65,15 @@ class _RunningControlled:
     def value(self) -> Aggregated:
         means, memory = self._mean.value()
         controls = {
-            # A running mean of weight W is the sum of its trees, each by its weight, divided by W.
+            # A running mean of weight W is the weighted sum of its trees divided by W, so W times the mean is that sum.
             f"{CONTROL}/{arch}": tree.add_scaled(control_of(self._server, arch), change.weight, change.value())
             for arch, change in self._changes.items()
         }
-        models = {arch: self._moved(self._server.models[arch], mean) for arch, mean in means.items()}
+        models = {arch: self._step(self._server.models[arch], mean) for arch, mean in means.items()}
         return Aggregated(models, {**memory, **controls})
 
-    def _moved(self, before: Snapshot, mean: Snapshot) -> Snapshot:
+    def _step(self, before: Snapshot, mean: Snapshot) -> Snapshot:
         if self._settings.global_lr == 1:
-            return mean  # to the bit
+            return mean  # the same bits as the mean
         drift = tree.subtract(mean.params, before.params)
         return replace(mean, params=tree.add_scaled(before.params, self._settings.global_lr, drift))

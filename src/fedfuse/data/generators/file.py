@@ -1,4 +1,4 @@
-"""A generator as a file: its weights as safetensors, and in the header how to build its net and whence it comes."""
+"""Generator files: the weights as safetensors, and a header that says how to build the net and where it comes from."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def save_generator(path: Path, net: Generator, *, source: str, seed: int) -> Non
 
 
 def load_generator(path: str | Path) -> Generator:
-    """The generator of a file, in eval mode, from nothing but numbers: no code of the file's is run."""
+    """Load the generator of a file, in eval mode. No code from the file is run."""
     if not Path(path).is_file():
-        raise FedfuseError(f"{path}: there is no such file here ({Path.cwd()}): {MAKE}")
+        raise FedfuseError(f"{path}: no such file (the working directory is {Path.cwd()}): {MAKE}")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get(HEADER, "{}"))
@@ -43,13 +43,13 @@ def load_generator(path: str | Path) -> Generator:
     except (OSError, ValueError, safetensors.SafetensorError) as error:
         raise FedfuseError(f"{path}: not a safetensors file ({error}): {MAKE}") from error
     if not isinstance(header, dict) or header.get("kind") != KIND:
-        holds = f"a model ({header['arch']})" if isinstance(header, dict) and "arch" in header else "something else"
-        raise FedfuseError(f"{path}: holds {holds}, not a generator of fedfuse's: {MAKE}")
+        content = f"a model ({header['arch']})" if isinstance(header, dict) and "arch" in header else "something else"
+        raise FedfuseError(f"{path}: holds {content}, not a generator: {MAKE}")
     try:
         channels, height, width = header["shape"]
-        with torch.device("meta"):  # the file's weights are to come: none are drawn
+        with torch.device("meta"):  # draw no weights: the file's are assigned next
             net = Generator(header["latent"], (channels, height, width), header["width"])
         net.load_state_dict(tensors, assign=True)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise FedfuseError(f"{path}: its weights and its header do not belong together ({error}): {MAKE}") from error
+        raise FedfuseError(f"{path}: its weights do not match its header ({error}): {MAKE}") from error
     return net.eval().requires_grad_(False)

@@ -1,9 +1,9 @@
-"""A small generator of images: a standard normal latent, bent into shape by a flow, then decoded.
+"""A small image generator: a flow transforms a standard normal latent, then a decoder turns it into an image.
 
-The decoder is a variational autoencoder's. Its latents, over the training images, are never quite the standard normal
-that a VAE pretends they are, and what is drawn between them decodes to smears. So a flow, an ordinary differential
-equation in the latent space, first carries the normal to where the images' latents are (Dai & Wipf 2019 use a second
-VAE for this; the flow is Lipman et al. 2023's, a plain regression). It costs little: it never sees a pixel.
+The decoder is that of a variational autoencoder. The latents of the training images are not exactly the standard normal
+that a VAE assumes, and samples between them decode to blurred images. So a flow, an ordinary differential equation in
+latent space, first maps the normal to the distribution of the images' latents (Dai & Wipf 2019 use a second VAE for
+this; the flow is that of Lipman et al. 2023, a plain regression). It is cheap, since it sees latents only.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fedfuse.types import FedfuseError
 
 Shape = tuple[int, int, int]
 
-FLOW_STEPS = 12  # of the midpoint rule: 200 would move a pixel by 0.3 of 255 in the mean, on digits and fashion
-FREQUENCIES = 8  # of the time's embedding
+FLOW_STEPS = 12  # of the midpoint rule; 200 would change a pixel by 0.3 of 255 on average, on digits and fashion-mnist
+FREQUENCIES = 8  # in the embedding of time
 COARSE = 7  # the decoder starts from a map with sides of at most this
 WIDEST = 4  # channels double as sides halve, up to this many times the width
 
@@ -43,19 +43,19 @@ class Generator(nn.Module):
 
 
 class Flow(nn.Module):
-    """z (B, Z), standard normal -> latents (B, Z) as the decoder knows them: dz/dt = velocity(z, t), t from 0 to 1."""
+    """z (B, Z), standard normal -> latents (B, Z) of the decoder: dz/dt = velocity(z, t), t from 0 to 1."""
 
     def __init__(self, latent: int, hidden: int) -> None:
         super().__init__()
         self.first = nn.Linear(latent + 2 * FREQUENCIES, hidden)
         self.hidden = nn.ModuleList(nn.Linear(hidden, hidden) for _ in range(2))
         self.last = nn.Linear(hidden, latent)
-        # No motion at first: an untrained flow is a plain VAE's prior.
+        # Zero velocity at first: an untrained flow is the identity, so the prior is that of a plain VAE.
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
 
     def velocity(self, z: Tensor, t: Tensor) -> Tensor:
-        """(B, Z) at the times t (B, 1)."""
+        """The velocity (B, Z) at z (B, Z) and times t (B, 1)."""
         angles = t * torch.pi * 2.0 ** torch.arange(-1, FREQUENCIES - 1)
         h = F.silu(self.first(torch.cat((z, angles.sin(), angles.cos()), 1)))
         for layer in self.hidden:
@@ -73,10 +73,10 @@ class Flow(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Latents (B, Z) -> images (B, C, H, W) in [0, 1], from a coarse map up, doubling its sides.
+    """Latents (B, Z) -> images (B, C, H, W) in [0, 1], by doubling the sides of a coarse map.
 
-    The last doubling turns channels into pixels, so no convolution works at full resolution, where most of its time
-    would go.
+    The last doubling turns channels into pixels, so no convolution runs at full resolution, which would take most of
+    the time.
     """
 
     def __init__(self, latent: int, shape: Shape, width: int) -> None:
@@ -94,7 +94,7 @@ class Decoder(nn.Module):
         for block, side in zip(self.blocks, self.sides, strict=True):
             x = block(F.interpolate(x, side))
         images: Tensor = self.last(x)
-        return images[:, :, : self.shape[1], : self.shape[2]]  # an odd side was rounded up
+        return images[:, :, : self.shape[1], : self.shape[2]]  # odd sides were rounded up
 
 
 class Encoder(nn.Module):
@@ -127,7 +127,7 @@ def _half(side: int) -> int:
 
 
 def _block(channels: int, out: int, stride: int = 1) -> nn.Sequential:
-    # Group norm: it has no running statistics, so that a frozen generator is its weights and nothing else.
+    # Group norm has no running statistics, so a frozen generator consists of its weights alone.
     return nn.Sequential(
         nn.Conv2d(channels, out, 3, stride, padding=1), nn.GroupNorm(groups(out), out), nn.SiLU(inplace=True)
     )

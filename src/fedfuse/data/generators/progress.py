@@ -1,4 +1,4 @@
-"""What a person sees of a generator's training: a live bar per stage on a terminal, a few lines when piped."""
+"""Show the progress of a generator's training: a live bar per stage on a terminal, a few lines when piped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LINES = 5  # per stage, when piped
 
 
 class Steps:
-    """A `Watch` of the trainer's."""
+    """A `Watch` that prints the trainer's steps."""
 
     def __init__(self, console: Console) -> None:
         self.console = console

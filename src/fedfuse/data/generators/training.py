@@ -1,14 +1,14 @@
 """Train a generator on public images.
 
-Why an autoencoder with a flow and not a GAN: both stages are plain regressions, whose losses fall and say how far
-training has come. A GAN can be sharper, but its losses do not tell whether it dropped classes, and a pool without some
-classes teaches a student nothing about them. (No GAN was measured here; the plain VAE was: on digits, a classifier is
-surer of samples that came through the flow, mean entropy 0.32 against 0.52, and sees the classes in even shares.)
+An autoencoder with a flow is used, not a GAN, because both stages are plain regressions, whose losses show the progress
+of training. A GAN can be sharper, but its losses do not show whether it dropped classes, and a student learns nothing
+about classes that the pool lacks. (No GAN was measured; the plain VAE was: on digits, a classifier is more certain of
+samples that went through the flow, mean entropy 0.32 against 0.52, and predicts the classes in even shares.)
 
-1. Encoder and decoder maximise the evidence bound with a Gaussian pixel whose variance is the one that fits best, the
-   mean squared error itself (Rybkin et al. 2021, sigma-VAE). So nothing weighs sharpness against the prior by hand.
-2. The flow learns to carry a standard normal to the latents that the encoder gives (Lipman et al. 2023): for points on
-   the line from one to the other, predict the line's direction.
+1. Encoder and decoder maximise the evidence lower bound with a Gaussian pixel whose variance is the best fit, the mean
+   squared error (Rybkin et al. 2021, sigma-VAE). So no weight between sharpness and prior has to be set.
+2. The flow learns to map a standard normal to the encoder's latents (Lipman et al. 2023): at points on the line from
+   one to the other, it predicts the direction of the line.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from fedfuse.data.generators.net import Decoder, Encoder, Flow, Generator, Shape
 from fedfuse.threads import threads
 from fedfuse.types import FedfuseError
 
-Watch = Callable[[str, int, int, float], None]  # the stage, the step just done, how many there are, its loss
+Watch = Callable[[str, int, int, float], None]  # (stage, step, number of steps, loss at this step)
 
-ROUNDING = 1 / (12 * 255**2)  # variance of a pixel's rounding to a byte: no image is known better than this
-CLIP = 1.0  # the largest norm of a gradient
-ENCODED = 20_000  # images whose latents the flow learns from, at most
+ROUNDING = 1 / (12 * 255**2)  # variance from rounding a pixel to a byte, a lower bound of the error
+CLIP = 1.0  # the maximal norm of a gradient
+ENCODED = 20_000  # the flow learns from the latents of at most this many images
 CHUNK = 1024  # images encoded at a time
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A generator, and the losses of its two stages, step by step."""
+    """A generator, and the losses of its two stages at each step."""
 
     net: Generator
     pixels: tuple[float, ...]  # negative evidence bound per pixel value, in nats, up to a constant
@@ -47,7 +47,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Trainer:
-    """`Trainer(steps=1200)(images)`: each stage takes `steps` steps."""
+    """Train a generator with `Trainer(steps=1200)(images)`; each stage takes `steps` steps."""
 
     latent: int = 16
     width: int = 32
@@ -62,13 +62,13 @@ class Trainer:
                 raise FedfuseError(f"generator: {name} = {getattr(self, name)} must be positive")
 
     def __call__(self, images: Examples, watch: Watch = lambda *_: None) -> Trained:
-        """The same bits for the same images and settings."""
+        """Train a generator. The same images and settings give the same bits."""
         shape = image_shape(images)
         with threads(1):
             with rng.ambient(rng.generator(self.seed, "generator init")):
                 net, encoder = Generator(self.latent, shape, self.width), Encoder(self.latent, shape, self.width)
             pixels = self._autoencode(net.decoder, encoder, images, watch)
-            latents = self._carry(net.flow, *self._encoded(encoder, images), watch)
+            latents = self._train_flow(net.flow, *self._encode(encoder, images), watch)
         return Trained(net.eval(), pixels, latents)
 
     def _autoencode(self, decoder: Decoder, encoder: Encoder, images: Examples, watch: Watch) -> tuple[float, ...]:
@@ -85,14 +85,14 @@ class Trainer:
 
         return self._minimise("images", loss, [*encoder.parameters(), *decoder.parameters()], watch)
 
-    def _encoded(self, encoder: Encoder, images: Examples) -> tuple[Tensor, Tensor]:
-        """Means and log variances (n, Z) of the latents of images, of as many as are needed."""
+    def _encode(self, encoder: Encoder, images: Examples) -> tuple[Tensor, Tensor]:
+        """Means and log variances (n, Z) of the latents of random images, at most ENCODED."""
         rows = torch.randperm(len(images), generator=rng.generator(self.seed, "generator encoded"))[:ENCODED]
         with torch.no_grad():
             pairs = [encoder(floats(images.x.index_select(0, chunk))) for chunk in torch.split(rows, CHUNK)]
         return torch.cat([mean for mean, _ in pairs]), torch.cat([log_variance for _, log_variance in pairs])
 
-    def _carry(self, flow: Flow, means: Tensor, log_variances: Tensor, watch: Watch) -> tuple[float, ...]:
+    def _train_flow(self, flow: Flow, means: Tensor, log_variances: Tensor, watch: Watch) -> tuple[float, ...]:
         draws = rng.generator(self.seed, "generator latents")
 
         def loss() -> Tensor:
@@ -110,27 +110,27 @@ class Trainer:
     def _minimise(
         self, stage: str, loss: Callable[[], Tensor], parameters: Iterable[nn.Parameter], watch: Watch
     ) -> tuple[float, ...]:
-        learned, losses = list(parameters), []
-        optimizer = Adam(learned, lr=self.lr)
+        weights, losses = list(parameters), []
+        optimizer = Adam(weights, lr=self.lr)
         schedule = OneCycleLR(optimizer, self.lr, total_steps=self.steps + 1, cycle_momentum=False)
         for step in range(1, self.steps + 1):
             value = loss()
             optimizer.zero_grad()
             value.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(learned, CLIP)
+            nn.utils.clip_grad_norm_(weights, CLIP)
             optimizer.step()
             schedule.step()
             losses.append(value.item())
             if not math.isfinite(losses[-1]):
                 raise FedfuseError(
-                    f"generator: the loss of its {stage} is {losses[-1]} at step {step}: lower lr = {self.lr}"
+                    f"generator: the loss of stage {stage} is {losses[-1]} at step {step}: lower lr = {self.lr}"
                 )
             watch(stage, step, self.steps, losses[-1])
         return tuple(losses)
 
 
 def image_shape(examples: Examples) -> Shape:
-    """(C, H, W); a FedfuseError where there are no images."""
+    """The shape (C, H, W) of the images. Raise a FedfuseError if the data is not images."""
     if examples.x.dtype != torch.uint8 or examples.x.dim() != 4 or not len(examples):
         raise FedfuseError(
             f"a generator is trained on images, but this data is {len(examples)} examples of "
@@ -141,7 +141,7 @@ def image_shape(examples: Examples) -> Shape:
 
 
 def floats(x: Tensor) -> Tensor:
-    """Images (B, C, H, W) as bytes -> in [0, 1]."""
+    """Images (B, C, H, W) uint8 -> float32 in [0, 1]."""
     return x.to(torch.float32, memory_format=torch.channels_last).div_(255)
 
 

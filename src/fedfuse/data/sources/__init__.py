@@ -1,4 +1,4 @@
-"""Data by name: the one way in is `load`."""
+"""Load data by name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PATTERNS: Mapping[str, str] = {  # the other forms that a name can take
 
 
 def source_function(name: str, location: Location | None = None) -> Callable[..., Any]:
-    """What makes the data called `name`: its keyword arguments are the data's settings."""
+    """The function that makes the data called `name`. Its keyword arguments are the data's settings."""
     if name in SOURCES:
         return SOURCES[name]
     if names_arrays(name):
@@ -51,7 +51,7 @@ def source_function(name: str, location: Location | None = None) -> Callable[...
 
 
 def arrays_given() -> None:
-    """Arrays that were given in Python."""
+    """Arrays that are passed in Python: a placeholder without settings."""
 
 
 def load(
@@ -63,16 +63,16 @@ def load(
 ) -> Source:
     """The data called `name`: a name in SOURCES, a hub id, a folder or parquet file, or package.module:function.
 
-    `data_dir` (else FEDFUSE_DATA) is a folder in the hub's layout, looked in before anything is downloaded.
-    `arguments` are those of the source's function.
+    `data_dir` (default: FEDFUSE_DATA) is a folder in the hub's layout, searched before anything is downloaded.
+    `arguments` are the settings of the source's function.
     """
     return load_from(Location.at(data_dir, progress), name, arguments or {})
 
 
 def load_from(location: Location, name: str, arguments: Mapping[str, object]) -> Source:
-    """As `load`, from a location."""
+    """Like `load`, with a location."""
     function = source_function(name, location)
-    settings = _checked(function, name, arguments)
+    settings = _validate(function, name, arguments)
     if function is arrays_given:
         return read_arrays(location, name)
     if function is files_or_hub:
@@ -82,11 +82,11 @@ def load_from(location: Location, name: str, arguments: Mapping[str, object]) ->
     return as_source(name, function(**settings))
 
 
-def _checked(function: Callable[..., Any], name: str, given: Mapping[str, object]) -> dict[str, Any]:
+def _validate(function: Callable[..., Any], name: str, arguments: Mapping[str, object]) -> dict[str, Any]:
     try:
-        values = signature.schema(function).model_validate(dict(given))
+        values = signature.schema(function).model_validate(dict(arguments))
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
+        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
         known = ", ".join(str(p) for p in signature.settings_of(function)) or "none"
-        raise FedfuseError(f"data source {name}: {wrong}. Its settings: {known}") from error
-    return {key: getattr(values, key) for key in given}
+        raise FedfuseError(f"data source {name}: {problems}. Its settings: {known}") from error
+    return {key: getattr(values, key) for key in arguments}

@@ -1,4 +1,4 @@
-"""The cache: a source is decoded once, and mapped into memory from then on."""
+"""The cache: decode a source once, and memory-map it from then on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedfuse.data.sources.source import Source
 
 
 def cached(location: Location, name: str, key: Mapping[str, Any], build: Callable[[], Source]) -> Source:
-    """The source in the cache under `key`; where there is none, or it is damaged, `build()` makes it."""
+    """The source in the cache under `key`. If it is missing or damaged, `build()` makes it."""
     digest = hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:16]
     folder = location.cache / f"{name}-{digest}"
     if folder.exists():
@@ -27,13 +27,16 @@ def cached(location: Location, name: str, key: Mapping[str, Any], build: Callabl
     try:
         write_source(folder, source)
     except OSError as error:
-        warnings.warn(f"{name} is not cached: {folder} cannot be written ({error})", stacklevel=2)
+        warnings.warn(
+            f"{name} is not cached: {folder} cannot be written ({error}): set FEDFUSE_CACHE to another folder",
+            stacklevel=2,
+        )
         return source
     return open_source(folder)
 
 
 def stamp(root: Path, files: Iterable[Path]) -> list[tuple[str, int, int]]:
-    """Each file's name, size and time of change: what a cache entry depends on."""
+    """The name, size and modification time of each file, which a cache entry depends on."""
     stats = ((file, file.stat()) for file in sorted(files))
     return [(str(file.relative_to(root)), stat.st_size, stat.st_mtime_ns) for file, stat in stats]
 
@@ -47,10 +50,10 @@ def write_source(folder: Path, source: Source) -> None:
 
 
 def open_source(folder: Path) -> Source:
-    stored, facts = arrays.read(folder)
+    tensors, facts = arrays.read(folder)
     try:
         labels = tuple(facts["labels"])
-        train, test = (arrays.unpack(part, stored, len(labels)) for part in ("train", "test"))
+        train, test = (arrays.unpack(part, tensors, len(labels)) for part in ("train", "test"))
     except KeyError as error:
         raise arrays.DamagedError(f"{folder} has no {error}") from error
     return Source(train, test, labels)

@@ -1,4 +1,4 @@
-"""Compressed images to one uint8 array."""
+"""Decode compressed images into one uint8 array."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from torch import Tensor
 
 from fedfuse.types import FedfuseError
 
-BLOCK = 500  # images between two reports of progress
-WORTH_A_THREAD = 96 * 96  # pixels: below, handing over the GIL costs more than the decoding that runs without it
-BILINEAR, BOX = 2, 4  # as PIL numbers its filters; the box is the plain average when an image shrinks
+BLOCK = 500  # images per report of progress
+WORTH_A_THREAD = 96 * 96  # pixels; for smaller images, passing the GIL around costs more than threads save
+BILINEAR, BOX = 2, 4  # PIL's numbers of its filters; the box filter is the plain average when an image shrinks
 GREY = {"1", "L", "LA", "I;16", "I"}
 
 Encoded = bytes | str  # an image file's content, or its path
 
 
 class _ColourAfterGreyError(Exception):
-    """The data seemed grey by its first image, and is not."""
+    """The first image is grey, but a later one is in colour."""
 
 
 def decode(images: Sequence[Encoded], size: int | None, report: Callable[[float], None]) -> Tensor:
-    """`images` (N) as (N, C, H, W) uint8: C is 1 if all are grey, else 3; resized to `size` squared if given."""
+    """Decode N images to (N, C, H, W) uint8: C is 1 if all are grey, else 3. With `size`, resize to (size, size)."""
     if not images:
-        raise FedfuseError("there are no images to decode: is the split empty?")
+        raise FedfuseError("there are no images to decode: choose a split that is not empty")
     first = _open(images[0], None)
     try:
         return _decode(images, "L" if first.mode in GREY else "RGB", size, report)
@@ -41,7 +41,7 @@ def _decode(images: Sequence[Encoded], mode: str, size: int | None, report: Call
     first = _open(images[0], None)
     width, height = (size, size) if size else first.size
     channels = len(mode)
-    # Height, width, channel as PIL gives them: one transposition of the whole is faster than one per image.
+    # (height, width, channel) as in PIL: transposing all images at once is faster than one by one.
     out = np.empty((len(images), height, width, channels), np.uint8)
 
     def block(start: int) -> None:
@@ -50,21 +50,21 @@ def _decode(images: Sequence[Encoded], mode: str, size: int | None, report: Call
             out[row] = np.frombuffer(pixels, np.uint8).reshape(height, width, channels)
 
     starts = range(0, len(images), BLOCK)
-    for done in _in_order(block, starts, threads=first.size[0] * first.size[1] >= WORTH_A_THREAD):
-        report(done / len(starts))
+    for count in _in_order(block, starts, threads=first.size[0] * first.size[1] >= WORTH_A_THREAD):
+        report(count / len(starts))
     return torch.from_numpy(out).permute(0, 3, 1, 2).contiguous()
 
 
 def _in_order(work: Callable[[int], None], starts: Sequence[int], threads: bool) -> Iterable[int]:
-    """Do the work, yielding how many blocks are done."""
+    """Run `work` for each block, and yield the number of finished blocks."""
     if not threads:
-        for done, start in enumerate(starts, 1):
+        for count, start in enumerate(starts, 1):
             work(start)
-            yield done
+            yield count
         return
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for done, _ in enumerate(pool.map(work, starts), 1):
-            yield done
+        for count, _ in enumerate(pool.map(work, starts), 1):
+            yield count
 
 
 def _pixels(image: Encoded, kind: str, mode: str, shape: tuple[int, int], resize: bool, row: int) -> bytes:
@@ -84,16 +84,16 @@ def _pixels(image: Encoded, kind: str, mode: str, shape: tuple[int, int], resize
 def _open(image: Encoded, kind: str | None) -> Any:
     from PIL import Image, UnidentifiedImageError
 
-    def opened(formats: tuple[str, ...] | None) -> Any:
+    def open_as(formats: tuple[str, ...] | None) -> Any:
         return Image.open(image if isinstance(image, str) else io.BytesIO(image), formats=formats)
 
-    if kind:  # the first image's format is nearly always right, and spares trying a dozen others
+    if kind:  # the first image's format is nearly always right; without it Pillow tries a dozen
         try:
-            return opened((kind,))
+            return open_as((kind,))
         except UnidentifiedImageError:
             pass
     try:
-        return opened(None)
+        return open_as(None)
     except UnidentifiedImageError as error:
-        shown = image if isinstance(image, str) else f"{image[:12]!r}..."
-        raise FedfuseError(f"{shown} is not an image that Pillow can read: remove it or convert it") from error
+        label = image if isinstance(image, str) else f"{image[:12]!r}..."
+        raise FedfuseError(f"{label} is not an image that Pillow can read: remove it or convert it") from error

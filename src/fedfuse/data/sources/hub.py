@@ -1,4 +1,4 @@
-"""Tables from a parquet file or folder, an image folder, or the Hugging Face hub."""
+"""Read tables from a parquet file or folder, an image folder, or the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fedfuse.data.sources.source import Source
 from fedfuse.data.sources.tables import Reading
 from fedfuse.types import FedfuseError
 
-PATIENCE = 5.0  # seconds that the hub has to answer at all; the library itself would retry for minutes
+TIMEOUT = 5.0  # seconds for the hub's first answer; the library itself would retry for minutes
 
 
 class UnreachableError(FedfuseError):
-    """The hub did not give the data: the message says why, in half a sentence."""
+    """The data could not be read from the hub. The message is the reason, as part of a longer sentence."""
 
 
 def files_or_hub(
@@ -37,12 +37,12 @@ def files_or_hub(
     holdout: float = 0.2,
     revision: str | None = None,
 ) -> Source:
-    """Images from a Hugging Face hub id, a parquet file or folder, or a folder of images, one folder per class.
+    """Images from a Hugging Face hub id, a parquet file or folder, or a folder with one folder of images per class.
 
-    Columns that are not named are guessed from their types when only one fits. Integer, string and class columns
-    besides the label become `Examples.columns` (`columns` says which), so users can be clients. Without a test
-    split, a seeded stratified `holdout` of the training data is the test data. Hub data is kept by id and
-    revision: name a newer revision to see newer data.
+    Columns that are not named are chosen by type if only one fits. Integer, string and class columns besides the label
+    (or only those in `columns`) become `Examples.columns`, so that users can be clients. Without a test split, a seeded
+    stratified `holdout` of the training data is the test data. Hub data is cached by id and revision: name a newer
+    revision to get newer data.
     """
     how = Reading(image, label, config, size, columns, train, test, holdout, revision)
     for place in places(location, id_or_path):
@@ -64,22 +64,22 @@ def files_or_hub(
 
 
 def places(location: Location, name: str) -> list[Path]:
-    """Where on disk `name` may be: as it is, then under the data folder with and without its owner."""
+    """The paths where `name` may be: as it is, then in the data folder with and without its owner."""
     under = [] if location.data_dir is None else [location.data_dir / name, location.data_dir / name.rsplit("/", 1)[-1]]
     return list(dict.fromkeys([Path(name).expanduser(), *under]))
 
 
 def looks_like_path(name: str) -> bool:
-    """Whether `name` can only be meant as a path: a hub id is owner/name."""
+    """Whether `name` can only be a path, since a hub id is owner/name."""
     return name.startswith(("/", "./", "../", "~")) or name.endswith(".parquet") or name.count("/") != 1
 
 
 def from_disk(location: Location, name: str, place: Path, how: Reading) -> Source:
-    """The source in a parquet file or folder, or an image folder, decoded at most once."""
+    """Load a parquet file or folder, or an image folder, decoding it at most once."""
     files = parquet_files(place, how.config)
-    seen = [f for found in files.values() for f in found] or [f for f in place.rglob("*") if f.is_file()]
+    contents = [f for paths in files.values() for f in paths] or [f for f in place.rglob("*") if f.is_file()]
     root = place.parent if place.is_file() else place
-    key = {"how": vars(how), "files": stamp(root, seen), "root": str(root.resolve())}
+    key = {"how": vars(how), "files": stamp(root, contents), "root": str(root.resolve())}
 
     def build() -> Source:
         splits = _read_parquet(files) if files else _image_folder(location, place)
@@ -89,7 +89,7 @@ def from_disk(location: Location, name: str, place: Path, how: Reading) -> Sourc
 
 
 def from_hub(location: Location, name: str, how: Reading) -> Source:
-    """The source with this hub id, decoded at most once: after that the hub is not asked again."""
+    """Load data by hub id, decoding it at most once. From then on the hub is not contacted."""
 
     def build() -> Source:
         return tables.read(name, _download(name, how), how, location.progress)
@@ -101,16 +101,16 @@ def parquet_files(place: Path, config: str | None) -> dict[str, list[Path]]:
     """Split name -> its parquet files, in the hub's two layouts: config/train-00000-of-00002 and config/train/0000."""
     if place.is_file():
         return {"train": [place]} if place.suffix == ".parquet" else {}
-    found = sorted(place.rglob("*.parquet"))
+    paths = sorted(place.rglob("*.parquet"))
     configs: dict[str, dict[str, list[Path]]] = {}
-    for file in found:
+    for file in paths:
         owner, split = _split_of(file.relative_to(place))
         configs.setdefault(owner, {}).setdefault(split, []).append(file)
     if config is not None and config in configs:
         return configs[config]
     if len(configs) > 1 or (config is not None and configs):
-        named = ", ".join(c or "(none)" for c in configs)
-        raise FedfuseError(f"{place} holds the configurations {named}: name one of them with config=")
+        names = ", ".join(c or "(none)" for c in configs)
+        raise FedfuseError(f"{place} holds the configurations {names}: name one of them with config=")
     return next(iter(configs.values()), {})
 
 
@@ -128,32 +128,32 @@ def _read_parquet(files: Mapping[str, list[Path]]) -> tables.Splits:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
     from pyarrow import parquet
 
-    # Straight from the files: load_dataset("parquet") would first write a second copy of them to its own cache.
+    # Read the files directly: load_dataset("parquet") would first copy them to its own cache.
     return {
-        # A fingerprint of our own, as the library would hash every byte to make one.
-        split: datasets.Dataset(pyarrow.concat_tables([parquet.read_table(f) for f in found]), fingerprint=split)
-        for split, found in files.items()
+        # With a fingerprint given, the library does not hash every byte to make one.
+        split: datasets.Dataset(pyarrow.concat_tables([parquet.read_table(f) for f in paths]), fingerprint=split)
+        for split, paths in files.items()
     }
 
 
 def _image_folder(location: Location, place: Path) -> tables.Splits:
     datasets = library()
     if not place.is_dir():
-        raise FedfuseError(f"{place} is neither a parquet file nor a folder")
+        raise FedfuseError(f"{place} is neither a parquet file nor a folder: give one of them")
     with _quiet(datasets):
         try:
-            loaded = datasets.load_dataset(
+            splits = datasets.load_dataset(
                 "imagefolder", data_dir=str(place), cache_dir=str(location.cache / "folders")
             )
         except (ValueError, FileNotFoundError, datasets.exceptions.DatasetsError) as error:
             raise FedfuseError(f"{place} holds no parquet files, and no images in class folders: {error}") from error
-    return dict(loaded)
+    return dict(splits)
 
 
 def _download(name: str, how: Reading) -> tables.Splits:
     datasets = library()
     if not offline():
-        _reachable(name, how.revision)
+        _check_reachable(name, how.revision)
     try:
         return dict(datasets.load_dataset(name, how.config, revision=how.revision))
     except (ConnectionError, TimeoutError, datasets.exceptions.DatasetNotFoundError) as error:
@@ -163,26 +163,26 @@ def _download(name: str, how: Reading) -> tables.Splits:
 
 
 def offline() -> bool:
-    """Whether the environment forbids asking the hub, by the library's own variables."""
-    said = (os.environ.get(variable, "") for variable in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"))
-    return any(value.upper() in {"1", "ON", "YES", "TRUE"} for value in said)
+    """Whether the library's environment variables forbid contacting the hub."""
+    values = (os.environ.get(variable, "") for variable in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"))
+    return any(value.upper() in {"1", "ON", "YES", "TRUE"} for value in values)
 
 
-def _reachable(name: str, revision: str | None) -> None:
-    """One question with a short time limit, before the library's many."""
+def _check_reachable(name: str, revision: str | None) -> None:
+    """Send one request with a short timeout, before the library sends many. Raise an UnreachableError if it fails."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
     try:
-        HfApi().dataset_info(name, revision=revision, timeout=PATIENCE)
+        HfApi().dataset_info(name, revision=revision, timeout=TIMEOUT)
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:
         raise UnreachableError("the hub has no such data set or revision, or it is private") from error
-    except Exception as error:  # its HTTP library changes from version to version, and with it the class of error
+    except Exception as error:  # the class of error depends on the version of its HTTP library
         raise UnreachableError(f"not reachable ({type(error).__name__}: {error})") from error
 
 
 def library() -> Any:
-    """The `datasets` library, or how to get it."""
+    """The `datasets` library. Raise a FedfuseError that says how to install it if it is missing."""
     try:
         import datasets
         import PIL  # noqa: F401
@@ -193,12 +193,12 @@ def library() -> Any:
 
 @contextmanager
 def _quiet(datasets: Any) -> Iterator[None]:
-    shown = datasets.is_progress_bar_enabled()
+    enabled = datasets.is_progress_bar_enabled()
     datasets.disable_progress_bars()
     try:
         yield
     finally:
-        if shown:
+        if enabled:
             datasets.enable_progress_bars()
 
 

@@ -19,9 +19,9 @@ FILES = {
 
 def files(folder: Path) -> list[Path]:
     """The four files in `folder`, images before labels and training before test; empty if any is missing."""
-    wanted = [name for pair in FILES.values() for name in pair]
-    found = [p for name in wanted for p in (folder / name, folder / f"{name}.gz") if p.is_file()]
-    return found if len(found) == len(wanted) else []
+    names = [name for pair in FILES.values() for name in pair]
+    paths = [p for name in names for p in (folder / name, folder / f"{name}.gz") if p.is_file()]
+    return paths if len(paths) == len(names) else []
 
 
 def read(path: Path) -> Tensor:
@@ -32,7 +32,7 @@ def read(path: Path) -> Tensor:
     shape = np.frombuffer(raw, ">u4", count=raw[3], offset=4).astype(int)
     data = np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3])
     if data.size != shape.prod():
-        raise FedfuseError(f"{path} holds {data.size} values, its header says {shape.prod()}: download it again")
+        raise FedfuseError(f"{path} holds {data.size} values, but its header says {shape.prod()}: download it again")
     return torch.from_numpy(data.reshape(shape).copy())
 
 

@@ -1,4 +1,4 @@
-"""Where data is looked for and where its decoded form is kept."""
+"""Where to look for data, and where to cache it once decoded."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-Progress = Callable[[str, float], None]  # what is being done, and the fraction of it that is done
+Progress = Callable[[str, float], None]  # (description of the work, finished fraction)
 
 
 def _data_dir() -> Path | None:
-    named = os.environ.get("FEDFUSE_DATA")
-    return Path(named).expanduser() if named else None
+    folder = os.environ.get("FEDFUSE_DATA")
+    return Path(folder).expanduser() if folder else None
 
 
 def _cache() -> Path:
@@ -21,7 +21,7 @@ def _cache() -> Path:
 
 @dataclass(frozen=True)
 class Location:
-    """`data_dir` is a folder in the Hugging Face hub's layout; without one, FEDFUSE_DATA names it."""
+    """`data_dir` is a folder in the Hugging Face hub's layout. Its default is FEDFUSE_DATA."""
 
     data_dir: Path | None = field(default_factory=_data_dir)
     cache: Path = field(default_factory=_cache)
@@ -29,5 +29,5 @@ class Location:
 
     @staticmethod
     def at(data_dir: Path | None = None, progress: Progress | None = None) -> Location:
-        """The location at `data_dir`, or where the environment says when that is None."""
+        """The location at `data_dir`, or at FEDFUSE_DATA if that is None."""
         return Location(data_dir=data_dir or _data_dir(), progress=progress)

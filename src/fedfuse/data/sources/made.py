@@ -1,4 +1,4 @@
-"""Data that needs no download: scikit-learn's digits, a swiss roll, and a planted signal."""
+"""Data that needs no download: scikit-learn's digits, a swiss roll, and synthetic prototypes in noise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedfuse import rng
+from fedfuse import bounds, rng
 from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Rows, Source
 from fedfuse.data.sources.tables import held_out
@@ -19,7 +19,7 @@ CHUNK = 4096
 
 
 def digits(location: Location) -> Source:
-    """Handwritten digits that scikit-learn brings along: 1,437 + 360 grey images of 8x8, 10 classes."""
+    """Handwritten digits from scikit-learn: 1,437 + 360 grey images of 8x8, 10 classes."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -32,13 +32,13 @@ def digits(location: Location) -> Source:
 def swiss_roll(
     location: Location, *, examples: int = 3000, classes: int = 3, noise: float = 0.5, seed: int = 0
 ) -> Source:
-    """A plane toy problem: rolled-up arms, one per class, wound about each other (after FedBE's Figure 1).
+    """A toy problem in the plane: interleaved spiral arms, one per class (after FedBE's Figure 1).
 
     The figure shows three classes on a swiss roll in the plane; the paper gives neither its noise nor its size.
-    Here each class is scikit-learn's roll without its depth, turned by an equal share of the circle. A fifth
-    more examples than `examples` are made for testing.
+    Here each class is scikit-learn's roll without its depth, rotated by an equal share of the circle. The test data has
+    a fifth as many examples, in addition.
     """
-    _positive(examples=examples, classes=classes)
+    bounds.positive("swiss-roll", examples=examples, classes=classes)
     tests = max(classes, examples // 5)
     train = _rolls(examples, classes, noise, rng.key(seed, "swiss-roll", "train"))
     test = _rolls(tests, classes, noise, rng.key(seed, "swiss-roll", "test"))
@@ -52,8 +52,8 @@ def _rolls(total: int, classes: int, noise: float, key: int) -> Rows:
     y = torch.arange(total) % classes
     angle = y * (2 * math.pi / classes)
     x, z = torch.from_numpy(points[:, [0, 2]]).unbind(1)
-    turned = torch.stack((x * angle.cos() - z * angle.sin(), x * angle.sin() + z * angle.cos()), 1)
-    return turned.float(), y, {}
+    arms = torch.stack((x * angle.cos() - z * angle.sin(), x * angle.sin() + z * angle.cos()), 1)
+    return arms.float(), y, {}
 
 
 def synthetic(
@@ -65,14 +65,14 @@ def synthetic(
     noise: float = 0.5,
     seed: int = 0,
 ) -> Source:
-    """A planted signal of any shape: one prototype per class, under noise from 0 (none) to 1 (nothing else).
+    """Synthetic data of any shape: one prototype per class, mixed with noise from 0 (none) to 1 (only noise).
 
-    Three dimensions make uint8 images, whose prototypes are blurred patches so that a shift keeps them
-    recognisable; anything else makes float features. A fifth more examples are made for testing.
+    A shape of three dimensions gives uint8 images, whose prototypes are blurred patches, so that they stay recognisable
+    when shifted. Other shapes give float features. The test data has a fifth as many examples, in addition.
     """
-    _positive(examples=examples, classes=classes)
+    bounds.positive("synthetic", examples=examples, classes=classes)
     if not 0 <= noise <= 1:
-        raise FedfuseError(f"synthetic: noise is {noise}, but 0 is none and 1 leaves no signal: choose between them")
+        raise FedfuseError(f"synthetic: noise is {noise}: give a number from 0 (none) to 1 (only noise)")
     tests = max(classes, examples // 5)
     prototypes = _prototypes(classes, shape, rng.generator(seed, "synthetic", "prototypes"))
     draw = _images if len(shape) == 3 else _features
@@ -95,12 +95,12 @@ def _prototypes(classes: int, shape: tuple[int, ...], draw: torch.Generator) -> 
 def _images(prototypes: Tensor, total: int, noise: float, draw: torch.Generator) -> Rows:
     y = torch.arange(total) % len(prototypes)
     signal = (prototypes * (255 * (1 - noise))).to(torch.uint8)
-    # Random bytes through a table: a fraction of a normal float's cost, and signal + noise stays within a byte.
-    scaled = bytes(int(byte * noise) for byte in range(256))
+    # Scale random bytes by a table: a fraction of the cost of normal floats, and signal + noise fits in a byte.
+    table = bytes(int(byte * noise) for byte in range(256))
     x = torch.empty(total, *prototypes.shape[1:], dtype=torch.uint8)
     random = np.random.Generator(np.random.PCG64(int(torch.randint(2**62, (), generator=draw))))
     for rows, labels in zip(torch.split(x, CHUNK), torch.split(y, CHUNK), strict=True):
-        grain = np.frombuffer(bytearray(random.bytes(rows.numel()).translate(scaled)), np.uint8)
+        grain = np.frombuffer(bytearray(random.bytes(rows.numel()).translate(table)), np.uint8)
         torch.add(signal[labels], torch.from_numpy(grain).view(rows.shape), out=rows)
     return x, y, {}
 
@@ -109,9 +109,3 @@ def _features(prototypes: Tensor, total: int, noise: float, draw: torch.Generato
     y = torch.arange(total) % len(prototypes)
     grain = torch.randn(total, *prototypes.shape[1:], generator=draw)
     return grain.mul_(noise).add_(prototypes[y], alpha=1 - noise), y, {}
-
-
-def _positive(**numbers: int) -> None:
-    for name, number in numbers.items():
-        if number < 1:
-            raise FedfuseError(f"{name} is {number}: at least 1 is needed")

@@ -1,4 +1,4 @@
-"""Data given in Python: written to the cache by content, so that workers and resumed runs find it as a file."""
+"""Data passed in Python: cache it under a hash of its content, so that workers and resumed runs can read it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ CHUNK = 4096  # rows hashed at a time
 
 
 def is_data(value: Any) -> bool:
-    """Whether this is data itself, and not the name of a source or a section."""
+    """Whether `value` is data itself, not the name of a source or a section."""
     return isinstance(value, Source | Tensor | np.ndarray) or (isinstance(value, tuple | list) and len(value) == 2)
 
 
 def cache_arrays(value: Any, location: Location | None = None) -> str:
-    """Write data to the cache, and give the name by which it is found there.
+    """Write data to the cache and return its name there.
 
-    value: a Source, ((x_train, y_train), (x_test, y_test)) of arrays, or for a pool unlabeled inputs x.
+    value: a Source, ((x_train, y_train), (x_test, y_test)) of arrays, or, for a pool, unlabeled inputs x.
     """
     source = _unlabeled(value) if isinstance(value, Tensor | np.ndarray) else as_source("data", value)
     tensors = {**arrays.pack("train", source.train), **arrays.pack("test", source.test)}
@@ -48,8 +48,8 @@ def cache_arrays(value: Any, location: Location | None = None) -> str:
 def _unlabeled(x: Any) -> Source:
     """A source of inputs without labels."""
     values = inputs(x)
-    none = torch.zeros(len(values), dtype=torch.int64)
-    return Source.of((values, none, {}), (values[:0], none[:0], {}), ("unlabeled",))
+    labels = torch.zeros(len(values), dtype=torch.int64)
+    return Source.of((values, labels, {}), (values[:0], labels[:0], {}), ("unlabeled",))
 
 
 def names_arrays(name: str) -> bool:
@@ -57,12 +57,12 @@ def names_arrays(name: str) -> bool:
 
 
 def read_arrays(location: Location, name: str) -> Source:
-    """The data that `cache_arrays` gave this name."""
+    """The data that `cache_arrays` stored under this name."""
     folder = location.cache / name.replace(":", "-")
     try:
         return open_source(folder)
     except arrays.DamagedError as error:
         raise FedfuseError(
-            f"{name}: these arrays were given in Python, and {folder} no longer holds them: give them again, or save "
+            f"{name}: these arrays were passed in Python, and {folder} no longer holds them: pass them again, or save "
             "them to a file and write a function that loads it"
         ) from error

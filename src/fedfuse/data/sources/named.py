@@ -1,4 +1,4 @@
-"""The data sets that papers use, by name: from a folder, from Debian, or from the Hugging Face hub."""
+"""Data sets of the papers, by name: from a folder, from Debian, or from the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ DIGITS = tuple("0123456789")
 
 @dataclass(frozen=True)
 class Named:
-    """A well-known data set: what its folder may be called, its hub id, and how its tables read."""
+    """A well-known data set: the possible names of its folder, its hub id, and how to read its tables."""
 
     name: str
     folders: tuple[str, ...]
     hub_id: str
     how: Reading
-    labels: tuple[str, ...] = ()  # for idx files, which have no names for their classes
+    labels: tuple[str, ...] = ()  # for idx files, which have no class names
     debian: str | None = None  # the package, whose files are under DEBIAN / name
 
 
@@ -54,27 +54,27 @@ def cifar100(location: Location, *, coarse: bool = False) -> Source:
 
 
 def tiny_imagenet(location: Location, *, size: int = 32, holdout: float = 0.1) -> Source:
-    """Photographs of 200 things at 32x32; where there is no test split, a stratified tenth is held out."""
+    """Photographs of 32x32, 200 classes; without a test split, a stratified tenth is held out."""
     folders = ("tiny_imagenet_32", "tiny-imagenet", "tiny_imagenet")
     how = Reading("image", "label", size=size, holdout=holdout)
     return _find(location, Named("tiny-imagenet", folders, "zh-plus/tiny-imagenet", how))
 
 
 def _find(location: Location, data: Named) -> Source:
-    looked = []
+    attempts = []
     for place in _places(location, data):
         if idx.files(place):
             return _from_idx(location, data, place)
         if place.is_dir() and hub.parquet_files(place, data.how.config):
             return hub.from_disk(location, data.name, place, data.how)
-        looked.append(f"{place}: {'no parquet or idx files there' if place.exists() else 'no such folder'}")
+        attempts.append(f"{place}: {'no parquet or idx files there' if place.exists() else 'no such folder'}")
     if location.data_dir is None:
-        looked.insert(0, "a data folder: none given, and FEDFUSE_DATA is not set")
+        attempts.insert(0, "a data folder: none given, and FEDFUSE_DATA is not set")
     try:
         return hub.from_hub(location, data.hub_id, data.how)
     except hub.UnreachableError as error:
-        looked.append(f"the Hugging Face hub, {data.hub_id}: {error}")
-        raise FedfuseError(_not_found(data, looked)) from error
+        attempts.append(f"the Hugging Face hub, {data.hub_id}: {error}")
+        raise FedfuseError(_not_found(data, attempts)) from error
 
 
 def _places(location: Location, data: Named) -> list[Path]:
@@ -90,7 +90,7 @@ def _from_idx(location: Location, data: Named, place: Path) -> Source:
     return cached(location, data.name, {"idx": str(place), "files": stamp(place, idx.files(place))}, build)
 
 
-def _not_found(data: Named, looked: list[str]) -> str:
+def _not_found(data: Named, attempts: list[str]) -> str:
     remedies = [
         f"with a network: hf download {data.hub_id} --repo-type dataset --local-dir FOLDER/{data.folders[0]}, "
         "then name FOLDER as the data folder or in FEDFUSE_DATA",
@@ -101,7 +101,7 @@ def _not_found(data: Named, looked: list[str]) -> str:
     ]
     return (
         f"{data.name} was not found.\nLooked in:\n"
-        + "".join(f"  - {place}\n" for place in looked)
+        + "".join(f"  - {place}\n" for place in attempts)
         + "To get it, do one of:\n"
         + "\n".join(f"  {number}. {remedy}" for number, remedy in enumerate(remedies, 1))
     )

@@ -1,4 +1,4 @@
-"""A user's own data: arrays, or what a function of theirs returned."""
+"""A user's own data: arrays, or the result of the user's function."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ def as_source(reference: str, made: Any) -> Source:
         ) from error
     train, test = _rows(reference, x, y), _rows(reference, x_test, y_test)
     if train[0].shape[1:] != test[0].shape[1:]:
-        raise FedfuseError(f"{reference}: training x is {tuple(train[0].shape)}, test x {tuple(test[0].shape)}")
+        raise FedfuseError(
+            f"{reference}: training x is {tuple(train[0].shape)}, test x {tuple(test[0].shape)}: give both one shape"
+        )
     classes = 1 + max(int(part[1].max()) if len(part[1]) else 0 for part in (train, test))
     return Source.of(train, test, tuple(str(c) for c in range(classes)))
 
 
 def inputs(x: object) -> Tensor:
-    """Inputs as they are stored: images (N, C, H, W) uint8, anything else float32."""
+    """Inputs in the stored form: images (N, C, H, W) uint8, anything else float32."""
     values = torch.as_tensor(np.asarray(x))
     return _images(values) if values.dtype == torch.uint8 else values.float()
 

@@ -1,4 +1,4 @@
-"""What a source of data gives: training examples, test examples and the names of the classes."""
+"""A source of data: training examples, test examples and the names of the classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Rows = tuple[Tensor, Tensor, Mapping[str, Tensor]]  # x (N, ...), y (N,), column
 
 @dataclass(frozen=True)
 class Source:
-    """A data set ready for use. The test data carries the training data's statistics."""
+    """A data set ready for use. The test data has the statistics of the training data."""
 
     train: Examples
     test: Examples
@@ -23,7 +23,7 @@ class Source:
 
     @staticmethod
     def of(train: Rows, test: Rows, labels: tuple[str, ...]) -> Source:
-        """A source whose statistics are those of its own training data."""
+        """A source with the statistics of its training data."""
         mean, std = channel_statistics(train[0])
         first, second = (Examples(x, y, len(labels), mean, std, columns) for x, y, columns in (train, test))
         return Source(first, second, labels)

@@ -1,4 +1,4 @@
-"""Certificates, keys and secrets for a federation on loopback: made anew each time, readable by their owner alone."""
+"""Certificates, keys and secrets for a federation on loopback: new for each start, readable only by their owner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 HOST = "127.0.0.1"
-DAYS = 30  # the certificates' life: far longer than a run, far shorter than what is worth stealing
+DAYS = 30  # validity of the certificates: longer than a run, too short to be worth stealing
 
 
 @dataclass(frozen=True)
@@ -26,21 +26,21 @@ class Credentials:
 
     @staticmethod
     def make(folder: Path, nodes: int) -> Credentials:
-        """The authority's own key is not kept: nobody can have another certificate from it."""
+        """Write new credentials. The authority's key is not saved, so that it can sign no further certificates."""
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
-        made = Credentials(folder)
+        files = Credentials(folder)
         authority, authority_key = _authority()
         certificate, key = _server(authority, authority_key)
-        _write(made.authority, authority.public_bytes(Encoding.PEM))
-        _write(made.certificate, certificate.public_bytes(Encoding.PEM))
-        _write(made.key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-        _write(made.secret, secrets.token_hex(32).encode())
+        _write(files.authority, authority.public_bytes(Encoding.PEM))
+        _write(files.certificate, certificate.public_bytes(Encoding.PEM))
+        _write(files.key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        _write(files.secret, secrets.token_hex(32).encode())
         for node in range(nodes):
             own = ec.generate_private_key(ec.SECP384R1())
-            _write(made.node_key(node), own.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
-            _write(made.public_key(node), own.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
-        return made
+            _write(files.node_key(node), own.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+            _write(files.public_key(node), own.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
+        return files
 
     @property
     def authority(self) -> Path:
@@ -56,7 +56,7 @@ class Credentials:
 
     @property
     def secret(self) -> Path:
-        """By which a process that runs apps proves itself to the SuperLink or SuperNode that it works for."""
+        """The secret by which an app process authenticates to its SuperLink or SuperNode."""
         return self.folder / "executor.secret"
 
     def node_key(self, node: int) -> Path:
@@ -109,7 +109,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicK
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))  # clocks differ
+        .not_valid_before(now - timedelta(minutes=5))  # tolerate clock differences
         .not_valid_after(now + timedelta(days=DAYS))
     )
 

@@ -1,7 +1,7 @@
 """A federation on loopback: a SuperLink and its SuperNodes, over TLS and with node authentication.
 
-Apps run in processes of their own (isolation "process"), which prove themselves by a secret. All that listens,
-listens on 127.0.0.1; all that was started is ended.
+Apps run in separate processes (isolation "process"), which authenticate by a secret. Everything listens on 127.0.0.1
+only, and every process that was started is ended.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from fedfuse.flower.loopback.credentials import HOST, Credentials
 from fedfuse.flower.loopback.processes import Processes, environment, free_ports
 from fedfuse.runs.display import Display
 
-START = 120.0  # seconds that each of Flower's programs has to start
+START = 120.0  # seconds for each of Flower's programs to start
 CONNECTION = "loopback"
 LINK = "superlink"
 
 
 @dataclass(frozen=True)
 class Loopback:
-    """A federation that is up. `folder` holds its credentials, logs and node memories."""
+    """A running federation. `folder` holds its credentials, logs and node memories."""
 
     processes: Processes
     folder: Path
@@ -41,12 +41,12 @@ class Loopback:
         self._executor(LINK, self.port)
 
     def register(self, number: int) -> None:
-        """Make the node's public key known to the SuperLink: it takes no other nodes."""
+        """Register the node's public key at the SuperLink, which accepts no other nodes."""
         key = str(self.credentials.public_key(number))
         self.processes.run(f"register-{number}", ["flwr", "supernode", "register", key, CONNECTION], START)
 
     def supernode(self, number: int, port: int) -> None:
-        """One that serves client `number`, and keeps what the client keeps in a folder of its own."""
+        """Start the SuperNode that serves client `number`, with its own folder for the client's memory."""
         memory = (self.folder / "memory" / f"node-{number}").resolve()
         name = f"node-{number}"
         link = ["--superlink", f"{HOST}:{self.port}", "--root-certificates", str(self.credentials.authority)]
@@ -59,7 +59,7 @@ class Loopback:
         self._executor(name, port)
 
     def _executor(self, name: str, port: int) -> None:
-        """The process that runs the apps of a SuperLink or SuperNode."""
+        """Start the process that runs the apps of a SuperLink or SuperNode."""
         secret = ["--superexec-auth-secret-file", str(self.credentials.secret)]
         trust = ["--root-certificates", str(self.credentials.authority)]
         address = ["--runtime-api-address", f"{HOST}:{port}"]
@@ -69,14 +69,14 @@ class Loopback:
         return ["--isolation", "process", "--superexec-auth-secret-file", str(self.credentials.secret)]
 
     def _serving(self) -> list[str]:
-        made = self.credentials
-        files = {"--ssl-certfile": made.certificate, "--ssl-keyfile": made.key, "--ssl-ca-certfile": made.authority}
+        own = self.credentials
+        files = {"--ssl-certfile": own.certificate, "--ssl-keyfile": own.key, "--ssl-ca-certfile": own.authority}
         return [text for flag, file in files.items() for text in (flag, str(file))]
 
 
 @contextmanager
 def loopback(folder: Path, nodes: int, display: Display) -> Iterator[Loopback]:
-    """A SuperLink and `nodes` SuperNodes, which serve the clients 0, 1, ..."""
+    """Start a SuperLink and `nodes` SuperNodes, which serve the clients 0, 1, ..., and end them on exit."""
     port, *ports = free_ports(nodes + 1, HOST)
     credentials = Credentials.make(folder / "credentials", nodes)
     _write_connection(folder / "home", port, credentials)
@@ -93,8 +93,8 @@ def loopback(folder: Path, nodes: int, display: Display) -> Iterator[Loopback]:
 
 
 def _write_connection(home: Path, port: int, credentials: Credentials) -> None:
-    """Flower's own configuration, in a home of its own: by which name its commands know the SuperLink."""
+    """Write Flower's configuration, in a separate home: the connection name and address of the SuperLink."""
     home.mkdir(parents=True, exist_ok=True)
-    known = {"address": f"{HOST}:{port}", "root-certificates": str(credentials.authority)}
-    config = {"superlink": {"default": CONNECTION, CONNECTION: known}}
+    connection = {"address": f"{HOST}:{port}", "root-certificates": str(credentials.authority)}
+    config = {"superlink": {"default": CONNECTION, CONNECTION: connection}}
     (home / "config.toml").write_text(tomli_w.dumps(config), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The processes of a federation on this machine: started, watched and ended by whoever started them, and no others."""
+"""Start, watch and end the processes of a federation on this machine, and no others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from time import monotonic, sleep
 from fedfuse.flower.loopback import reaper
 from fedfuse.types import FedfuseError
 
-GRACE = 5.0  # seconds between asking a process to end and ending it
+GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 TAIL = 12  # lines of a log that an error shows
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -24,8 +24,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 class Processes:
     """Named processes, each with its log. Leaving the block ends them, the last first.
 
-    Should this process be killed, the tether ends them: nothing goes on listening, or working in the run directory,
-    unseen.
+    If this process is killed, the reaper ends them, so that none keeps listening or writing to the run directory.
     """
 
     def __init__(self, logs: Path, environment: Mapping[str, str]) -> None:
@@ -34,7 +33,7 @@ class Processes:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Processes:
-        self._tether = subprocess.Popen(
+        self._reaper = subprocess.Popen(
             [sys.executable, "-I", reaper.__file__], stdin=subprocess.PIPE, text=True, start_new_session=True
         )
         return self
@@ -42,10 +41,10 @@ class Processes:
     def __exit__(self, *exception: object) -> None:
         for name in reversed(list(self._running)):
             self.stop(name)
-        self._tether.communicate()
+        self._reaper.communicate()
 
     def start(self, name: str, command: Sequence[str], **environment: str) -> None:
-        """In a session of its own, so that Ctrl-C reaches this process alone, which then ends them in order."""
+        """Start a process in its own session: Ctrl-C then reaches only this process, which ends the others in order."""
         with self.log(name).open("ab") as log:
             self._running[name] = subprocess.Popen(
                 [str(Path(sys.executable).parent / command[0]), *command[1:]],
@@ -55,10 +54,10 @@ class Processes:
                 env={**self._environment, **environment},
                 start_new_session=True,
             )
-        self._tell(self._running[name].pid)
+        self._notify_reaper(self._running[name].pid)
 
     def run(self, name: str, command: Sequence[str], seconds: float) -> None:
-        """A command that ends by itself, in time and well."""
+        """Run a command to its end; raise if it fails or takes longer than `seconds`."""
         self.start(name, command)
         try:
             code = self._running[name].wait(seconds)
@@ -73,17 +72,17 @@ class Processes:
         return self._running[name].pid
 
     def ended(self, name: str) -> int | None:
-        """Its exit code, once it has ended."""
+        """Return the exit code, or None while the process runs."""
         return self._running[name].poll()
 
     def must_run(self, name: str) -> None:
         if (code := self.ended(name)) is not None:
             raise FedfuseError(
-                f"{name} ended with code {code}; go on with --resume. The end of its log:\n{self.tail(name)}"
+                f"{name} ended with exit code {code}; continue with --resume. End of its log:\n{self.tail(name)}"
             )
 
     def listening(self, name: str, host: str, port: int, seconds: float) -> None:
-        """Wait until this process takes connections."""
+        """Wait until this process accepts connections."""
         deadline = monotonic() + seconds
         while monotonic() < deadline:
             self.must_run(name)
@@ -92,11 +91,13 @@ class Processes:
                 return
             except OSError:
                 sleep(0.1)
-        raise FedfuseError(f"{name} did not begin to listen within {seconds:g} s; its log: {self.log(name)}")
+        raise FedfuseError(f"{name} did not start to listen within {seconds:g} s; its log: {self.log(name)}")
 
     def stop(self, name: str) -> None:
-        """End it and what it started in turn: its group, which is its own. An app may hang on a SuperLink that is gone,
-        and would hold the run directory."""
+        """End the process and its whole process group.
+
+        An app that it started may hang on a SuperLink that is gone, and would keep the run directory locked.
+        """
         process = self._running.pop(name)
         if process.poll() is None:
             process.terminate()
@@ -104,13 +105,13 @@ class Processes:
                 process.wait(GRACE)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        self._tell(-process.pid)
+        self._notify_reaper(-process.pid)
         process.wait()
 
-    def _tell(self, group: int) -> None:
-        assert self._tether.stdin is not None
-        self._tether.stdin.write(f"{group}\n")
-        self._tether.stdin.flush()
+    def _notify_reaper(self, group: int) -> None:
+        assert self._reaper.stdin is not None
+        self._reaper.stdin.write(f"{group}\n")
+        self._reaper.stdin.flush()
 
     def log(self, name: str) -> Path:
         return self._logs / f"{name}.log"
@@ -121,16 +122,16 @@ class Processes:
 
 
 def free_ports(count: int, host: str) -> list[int]:
-    """Ports that nobody listens on now, all different."""
-    held = [socket.create_server((host, 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
+    """Return distinct ports that are free now."""
+    sockets = [socket.create_server((host, 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
         each.close()
     return ports
 
 
 def environment(home: Path) -> dict[str, str]:
-    """For Flower's programs: nothing is reported, looked up or installed, and they find what this process finds."""
+    """Return the environment of Flower's programs: no telemetry, update checks or installs; this process's paths."""
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(p or str(Path.cwd()) for p in sys.path),

@@ -1,7 +1,7 @@
-"""A program of its own: ends process groups when whoever holds the other end of its input is gone, even killed.
+"""A separate program: ends process groups when the process at the other end of its input ends, even if killed.
 
-Each line of its input is the number of a group that began, or, with a minus, of one that has ended. It is started by
-its file name and imports nothing of fedfuse, so that it costs no memory to speak of.
+Each input line is the number of a group that has started or, with a minus sign, of one that has ended. The program is
+started by its file name and imports nothing of fedfuse, so that it uses little memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 
 
 def hold(lines: Iterable[str]) -> None:
-    """Until there are no more lines; then end the groups that are left."""
+    """Read lines until the input ends, then end the remaining groups."""
     groups: set[int] = set()
     for line in lines:
         number = int(line)

@@ -1,4 +1,4 @@
-"""One experiment on a federation that is brought up for it: `fedfuse flower up`."""
+"""Start a federation for one experiment and run it there: `fedfuse flower up`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from fedfuse.types import FedfuseError
 
 FOLDER = "flower"  # in the run directory: credentials, app, logs, node memories
 RUN = "run"
-PAUSE = 0.5  # seconds between two looks at the records
+PAUSE = 0.5  # seconds between two reads of the records
 
 
 def up(experiment: Experiment, path: Path, deployment: Deployment, display: Display) -> list[RoundRecord]:
-    """Bring a federation up, with a node for each client, run the experiment in `path`, and take it down."""
+    """Start a federation with a node for each client, run the experiment in `path`, and stop the federation."""
     if (path / EXPERIMENT).exists() and not deployment.resume:
-        raise FedfuseError(f"{path} holds a run already: go on with --resume, or choose another --out")
+        raise FedfuseError(f"{path} already holds a run: continue with --resume, or choose another --out")
     check(experiment)
     folder = (path / FOLDER).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     with (
-        locked(folder, "has a federation up already"),
+        locked(folder, "already has a running federation"),
         loopback(folder, experiment.partition.clients, display) as federation,
     ):
         return submit(experiment, path, federation, deployment, display)
@@ -39,18 +39,18 @@ def up(experiment: Experiment, path: Path, deployment: Deployment, display: Disp
 def submit(
     experiment: Experiment, path: Path, federation: Loopback, deployment: Deployment, display: Display
 ) -> list[RoundRecord]:
-    """Run the experiment on this federation, to its end."""
+    """Run the experiment on this federation, and return its records."""
     app = federation.folder / "app"
     write_app(app, experiment, deployment)
     federation.processes.start(RUN, ["flwr", "run", str(app), CONNECTION, "--stream"])
     try:
-        return _followed(experiment, path, federation, display)
+        return _follow(experiment, path, federation, display)
     finally:
         federation.processes.stop(RUN)
 
 
-def _followed(experiment: Experiment, path: Path, federation: Loopback, display: Display) -> list[RoundRecord]:
-    """Show each round as it is recorded, until the run ends. A node that dies is told of, and costs its answers."""
+def _follow(experiment: Experiment, path: Path, federation: Loopback, display: Display) -> list[RoundRecord]:
+    """Show each round as it is recorded, until the run ends. Warn of nodes that die: only their updates are lost."""
     processes = federation.processes
     history = record.read(path / ROUNDS)
     display.begin(f"{experiment.name} · {experiment.algorithm.name}", experiment.run.rounds, history)
@@ -67,7 +67,7 @@ def _followed(experiment: Experiment, path: Path, federation: Loopback, display:
             display.warn(f"{name} has ended; its log: {processes.log(name)}")
         sleep(0.0 if ended else PAUSE)
     if not any(event.kind == "finished" for event in events.read(path / EVENTS)):
-        raise FedfuseError(f"the run did not finish; go on with --resume. The end of its log:\n{processes.tail(RUN)}")
+        raise FedfuseError(f"the run did not finish; continue with --resume. End of its log:\n{processes.tail(RUN)}")
     display.end(path, history)
     return history
 

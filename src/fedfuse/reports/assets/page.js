@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  // Okabe and Ito's colours, which the colour-blind tell apart, and lighter ones where the page is dark.
+  // Okabe and Ito's colour-blind safe palette, and lighter colours for the dark theme.
   const PALETTES = {
     light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a5195", "#7f8c95"],
     dark: ["#56b4e9", "#f08a4b", "#3ec79e", "#e39cc2", "#e6c14a", "#9ad1f5", "#b48ad0", "#9fadb9"],
@@ -13,10 +13,10 @@
   const DASHES = ["solid", "dash", "dot", "dashdot"];
   const root = document.documentElement;
   const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-  let chosen = null; // the reader's choice, else the system's
+  let userTheme = null; // null: follow the system
   let figures = {};
 
-  const theme = () => chosen || (prefersDark.matches ? "dark" : "light");
+  const theme = () => userTheme || (prefersDark.matches ? "dark" : "light");
   const css = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
   const channels = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
 
@@ -34,13 +34,13 @@
     return amount === undefined ? hex : `rgba(${channels(hex).join(",")},${amount})`;
   }
 
-  // Names of colours become colours; from the ninth line on, a dash tells those of one colour apart.
-  function painted(value) {
+  // Replace colour names by colours. From the ninth line on, dashes distinguish lines of the same colour.
+  function withColours(value) {
     if (typeof value === "string" && value.startsWith("@")) return colour(value);
-    if (Array.isArray(value)) return value.map(painted);
+    if (Array.isArray(value)) return value.map(withColours);
     if (value === null || typeof value !== "object") return value;
     const result = {};
-    for (const [key, inner] of Object.entries(value)) result[key] = painted(inner);
+    for (const [key, inner] of Object.entries(value)) result[key] = withColours(inner);
     const index = typeof value.color === "string" && /^@\d+$/.test(value.color) ? Number(value.color.slice(1)) : 0;
     if (result.dash === "solid" && index >= 8) result.dash = DASHES[Math.floor(index / 8) % DASHES.length];
     return result;
@@ -48,7 +48,7 @@
 
   function layout(own, height, width) {
     const axis = { gridcolor: css("faint"), linecolor: css("faint"), zerolinecolor: css("faint"), tickcolor: css("faint") };
-    const made = painted(own);
+    const settings = withColours(own);
     return {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: css("soft") },
@@ -57,9 +57,9 @@
       modebar: { bgcolor: "rgba(0,0,0,0)", color: css("soft"), activecolor: css("ink") },
       hoverlabel: { bgcolor: css("panel"), bordercolor: css("faint"), font: { color: css("ink") } },
       dragmode: false,
-      ...made,
-      xaxis: { ...axis, ...made.xaxis, fixedrange: true },
-      yaxis: { ...axis, ...made.yaxis, fixedrange: true },
+      ...settings,
+      xaxis: { ...axis, ...settings.xaxis, fixedrange: true },
+      yaxis: { ...axis, ...settings.yaxis, fixedrange: true },
     };
   }
 
@@ -72,10 +72,10 @@
     const figure = figures[element.dataset.figure];
     if (!figure || element.offsetParent === null) return;
     element.dataset.drawn = theme();
-    Plotly.react(element, painted(figure.data), layout(figure.layout, figure.height, element.clientWidth), CONFIG);
+    Plotly.react(element, withColours(figure.data), layout(figure.layout, figure.height, element.clientWidth), CONFIG);
   }
 
-  // A figure is drawn when it comes near the screen: a long page opens at once.
+  // Draw a figure only when it comes near the screen, so that a long page opens quickly.
   const near = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting && entry.target.dataset.drawn !== theme()) draw(entry.target);
   }, { rootMargin: "600px" });
@@ -105,7 +105,7 @@
     document.querySelectorAll("table").forEach(sortable);
     document.querySelectorAll(".choice").forEach((choice) => {
       const select = choice.querySelector("select"), panes = [...choice.children].filter((e) => e.className === "pane");
-      const kept = choices[choice.dataset.choice] || 0;
+      const current = choices[choice.dataset.choice] || 0;
       const show = (index) => {
         choices[choice.dataset.choice] = index;
         select.selectedIndex = index;
@@ -113,14 +113,14 @@
         panes[index].querySelectorAll(".plot").forEach(draw);
       };
       select.addEventListener("change", () => show(select.selectedIndex));
-      if (kept && kept < panes.length) show(kept);
+      if (current && current < panes.length) show(current);
     });
     document.querySelectorAll(".copy").forEach((button) => button.addEventListener("click", async () => {
       await navigator.clipboard.writeText(button.previousElementSibling.textContent);
       button.textContent = "copied";
     }));
   }
-  const choices = {}; // which line the reader looks at, kept while a live page changes
+  const choices = {}; // selected option by choice, preserved when a live page updates
 
   function repaint() {
     root.dataset.theme = theme();
@@ -128,20 +128,20 @@
   }
   prefersDark.addEventListener("change", repaint);
   document.getElementById("theme").addEventListener("click", () => {
-    chosen = theme() === "dark" ? "light" : "dark";
+    userTheme = theme() === "dark" ? "light" : "dark";
     repaint();
   });
 
-  // A page that is served asks whether there is more to show.
+  // A served page polls for new records.
   const live = document.getElementById("live");
   async function follow() {
-    let seen = null;
+    let version = null;
     for (;;) {
       try {
         const state = await (await fetch("state.json", { cache: "no-store" })).json();
         live.classList.remove("lost");
         live.textContent = state.finished ? "finished" : "live";
-        if (seen !== null && state.version !== seen) {
+        if (version !== null && state.version !== version) {
           const body = await (await fetch("body.html", { cache: "no-store" })).text();
           const at = scrollY;
           near.disconnect();
@@ -150,10 +150,10 @@
           begin();
           scrollTo({ top: at, behavior: "instant" });
         }
-        seen = state.version;
+        version = state.version;
       } catch (error) {
         live.classList.add("lost");
-        live.textContent = "no longer served";
+        live.textContent = "disconnected";
       }
       await new Promise((wake) => setTimeout(wake, 1000));
     }

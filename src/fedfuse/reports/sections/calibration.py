@@ -1,4 +1,4 @@
-"""How sure the answers were, and how right (FedBE, Figure 8): for clients, ensemble and student."""
+"""Confidence against accuracy (FedBE, Figure 8), for clients, ensemble and student."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from fedfuse.reports.figure import Bar, Bars, Curves, Figure, Series
 from fedfuse.reports.measures import Who
 from fedfuse.reports.variants import Variant
 
-FEW = 5  # answers that say nothing of a share
+FEW = 5  # bins with fewer answers are omitted
 COLOURS: Mapping[str, int] = {"clients": 7, "average": 1, "ensemble": 2, "student": 0}
 
 
 def section(variants: Sequence[Variant]) -> Section | None:
-    options = {variant.name: _of(variant) for variant in variants}
-    known = {name: figures for name, figures in options.items() if figures}
-    if not known:
+    options = {variant.name: figures for variant in variants if (figures := _of(variant))}
+    if not options:
         return None
-    blocks: list[Block] = [*next(iter(known.values()))] if len(known) == 1 else [Choice("calibration", known)]
+    blocks: list[Block] = [*next(iter(options.values()))] if len(options) == 1 else [Choice("calibration", options)]
     return Section("calibration", "Confidence", blocks)
 
 
@@ -37,35 +36,34 @@ def _of(variant: Variant) -> list[Figure]:
 
 
 def _last(variant: Variant, who: Who) -> ConfidenceBins | None:
-    """Of the last round of each seed, added up."""
+    """Return the sum over the last rounds of all seeds."""
     each = [measures.confidence(run.history[-1], who) for run in variant.runs]
     return measures.total([bins for bins in each if bins is not None])
 
 
 def _model(variant: Variant) -> ConfidenceBins | None:
-    """Of the reported models on all test data, where the algorithm itself records nothing."""
+    """Return the sum over the reported models on all test data, for algorithms that record no confidence."""
     each = [details.confidence for run in variant.runs for details in run.reported_details()]
     return measures.total(each)
 
 
 def _reliability(variant: Variant, bins: Mapping[str, ConfidenceBins]) -> Figure:
     series = []
-    for who, of in bins.items():
-        full = [i for i, n in enumerate(of.count) if n >= FEW]
+    for who, counts in bins.items():
+        full = [i for i, n in enumerate(counts.count) if n >= FEW]
         series.append(
             Series(
-                f"{who} (error {100 * of.calibration_error:.1f} %)",
-                [100 * of.total[i] / of.count[i] for i in full],
-                [100 * of.right[i] / of.count[i] for i in full],
+                f"{who} (error {100 * counts.calibration_error:.1f} %)",
+                [100 * counts.total[i] / counts.count[i] for i in full],
+                [100 * counts.right[i] / counts.count[i] for i in full],
                 COLOURS.get(who, 0),
             )
         )
     return Curves(
         f"reliability{variant.suffix}",
         f"Reliability: {variant.name}",
-        "Last round. On the dotted line, answers are right as often as their confidence says; below it they are too "
-        "confident. "
-        f"The error is the expected calibration error over {BINS} bins; bins of under {FEW} answers are left out.",
+        "Last round. On the dotted line, accuracy equals confidence; below it, answers are overconfident. The error is "
+        f"the expected calibration error over {BINS} bins; bins with fewer than {FEW} answers are omitted.",
         "mean confidence / %",
         "right answers / %",
         series,
@@ -80,7 +78,7 @@ def _histogram(variant: Variant, who: str, bins: ConfidenceBins) -> Figure:
     return Bars(
         f"confidence-{who}{variant.suffix}",
         f"Confidence of the {who}: {variant.name}",
-        f"Last round: {n:,} answers by their confidence, right ones and wrong ones. A bin is named by its lower edge.",
+        f"Last round: {n:,} answers by confidence, right and wrong. Each bin is labelled by its lower edge.",
         "confidence / %",
         "answers / %",
         edges,

@@ -1,4 +1,4 @@
-"""Who took part: how the data is spread over clients, and what became of each client's answers."""
+"""How the data is partitioned over clients, and how often each client's updates were accepted or refused."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ COLUMNS = (
 
 
 def section(variants: Sequence[Variant]) -> Section | None:
-    known = [(variant, facts) for variant in variants if (facts := variant.runs[0].federation) is not None]
-    if not known:
+    federations = [(variant, facts) for variant in variants if (facts := variant.runs[0].federation) is not None]
+    if not federations:
         return None
-    blocks: list[Block] = [_partition(known[0][0].runs[0], known[0][1])]
-    tables = {variant.name: [table(variant.runs[0], facts, variant)] for variant, facts in known}
+    blocks: list[Block] = [_partition(federations[0][0].runs[0], federations[0][1])]
+    tables = {variant.name: [table(variant.runs[0], facts, variant)] for variant, facts in federations}
     blocks += [*next(iter(tables.values()))] if len(tables) == 1 else [Choice("clients", tables)]
     return Section("clients", "Clients", blocks)
 
@@ -42,8 +42,8 @@ def _partition(run: StoredRun, facts: FederationFacts) -> Figure:
     most = max((max(row) for row in facts.counts), default=0)
     return Dots(
         "partition",
-        "Who has what",
-        f"Seed {run.seed}; {settings}. The area of a dot is the number of training examples, at most {most:,}.",
+        "Examples by client and class",
+        f"Seed {run.seed}; {settings}. The area of a dot shows the number of training examples, at most {most:,}.",
         "client",
         "class",
         run.labels,
@@ -52,18 +52,18 @@ def _partition(run: StoredRun, facts: FederationFacts) -> Figure:
 
 
 def table(run: StoredRun, facts: FederationFacts, variant: Variant) -> Table:
-    """A row per client of one run."""
+    """Return a table with one row per client of one run."""
     rows = [
         _row(client, sum(count), sum(n > 0 for n in count), facts.architectures[client], run)
         for client, count in enumerate(facts.counts)
     ]
-    seed = f"seed {run.seed}" if len(variant.runs) > 1 else "this run"
+    seed = f"Seed {run.seed}. " if len(variant.runs) > 1 else ""
     key = f"clients{variant.suffix}"
     caption = (
-        f"Of {seed}. Distance: how far the client's model moved from the server's in a round, Euclidean, in the mean. "
-        "Agreement: how often it answers as the ensemble does."
+        f"{seed}Distance: how far the client's model moved from the server's in a round (Euclidean, mean over rounds). "
+        "Agreement: how often it predicts the ensemble's class."
     )
-    filled = [i for i in range(len(COLUMNS)) if any(row[i] is not None for row in rows)]  # empty columns are left out
+    filled = [i for i in range(len(COLUMNS)) if any(row[i] is not None for row in rows)]  # omit empty columns
     columns, rows = [COLUMNS[i] for i in filled], [[row[i] for i in filled] for row in rows]
     return Table(key, f"Clients: {variant.name}", columns, rows, ("architecture", "why refused, last"), caption)
 

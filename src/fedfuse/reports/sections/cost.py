@@ -1,4 +1,4 @@
-"""What it cost: bytes, seconds by stage, peak memory."""
+"""The cost of a run: bytes, seconds by stage, peak memory."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def _accuracy_by_bytes(variants: Sequence[Variant]) -> Figure:
     series = []
     for variant in variants:
         band = variant.over_rounds(lambda r: r.test_accuracy)
-        sent = list(accumulate(variant.over_rounds(lambda r: (r.bytes_up + r.bytes_down) / MB).mean))
-        series.append(Series(variant.name, sent, [100 * v for v in band.mean], variant.colour))
+        megabytes = list(accumulate(variant.over_rounds(lambda r: (r.bytes_up + r.bytes_down) / MB).mean))
+        series.append(Series(variant.name, megabytes, [100 * v for v in band.mean], variant.colour))
     return Curves(
         "accuracy-by-bytes",
-        "Accuracy by what was sent",
-        "A mark per round, against all that was sent up and down until then. Means over seeds.",
+        "Accuracy by bytes sent",
+        "One mark per round, against all bytes sent up and down until then. Means over seeds.",
         "sent / MB",
         "test accuracy / %",
         series,
@@ -38,16 +38,16 @@ def _accuracy_by_bytes(variants: Sequence[Variant]) -> Figure:
 
 
 def _seconds(variants: Sequence[Variant]) -> Figure:
-    present = [
+    stages = [
         s
         for s in STAGES
         if any(s in record.seconds for variant in variants for r in variant.runs for record in r.history)
     ]
-    bars = [Bar(STAGES[s], [_per_round(variant, s) for variant in variants], i) for i, s in enumerate(present)]
+    bars = [Bar(STAGES[s], [_per_round(variant, s) for variant in variants], i) for i, s in enumerate(stages)]
     return Bars(
         "seconds",
-        "Where the time went",
-        "Seconds in a round, by stage: the median over rounds and seeds, so that a slow first round does not count.",
+        "Time by stage",
+        "Seconds per round, by stage. The median over rounds and seeds, so that a slow first round does not count.",
         "",
         "seconds in a round",
         [variant.name for variant in variants],
@@ -77,13 +77,13 @@ def _table(variants: Sequence[Variant]) -> Table:
             ]
         )
     columns = ["algorithm", "sent up", "sent down", "time", "peak memory, server", "peak memory, workers"]
-    caption = "Per run, in the mean over seeds; memory is the largest seen, that of workers is their sum."
+    caption = "Per run, mean over seeds. Memory is the maximum over rounds and seeds; for workers, their sum."
     return Table("cost", "Per run", columns, rows, ("algorithm",), caption)
 
 
 def _peak(variant: Variant, who: str) -> str | None:
-    seen = [record.memory[who] for run in variant.runs for record in run.history if who in record.memory]
-    return size(max(seen)) if seen else None
+    peaks = [record.memory[who] for run in variant.runs for record in run.history if who in record.memory]
+    return size(max(peaks)) if peaks else None
 
 
 def size(n: float) -> str:

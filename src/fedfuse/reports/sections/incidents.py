@@ -1,4 +1,4 @@
-"""What went wrong or was interrupted: refusals, warnings, crashes, resumptions."""
+"""Incidents: refusals, warnings, crashes, resumptions."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ def section(variants: Sequence[Variant]) -> Section | None:
             rows += [[variant.name, run.seed, *incident] for incident in of_run(run)]
     if not rows:
         return None
-    caption = "A refused or failed client costs its own answer in that round, never the run."
+    caption = "A refused or failed client only loses its own update of that round; the run continues."
     columns = ["algorithm", "seed", "round", "what"]
     return Section(
-        "incidents", "Incidents", [Table("incidents", "What happened", columns, rows, ("algorithm", "what"), caption)]
+        "incidents",
+        "Incidents",
+        [Table("incidents", "Incidents by round", columns, rows, ("algorithm", "what"), caption)],
     )
 
 
 def of_run(run: StoredRun) -> list[tuple[int, str]]:
-    """By round: what its records and its events tell."""
+    """Return the incidents in a run's records and events, sorted by round."""
     incidents = [
         (record.round, _without_round(text))
         for record in run.history
@@ -42,23 +44,21 @@ def _without_round(text: str) -> str:
 
 
 def _left_out(facts: Facts) -> list[str]:
-    """Answers that were accepted and yet could not be used."""
+    """Return the updates that were accepted but could not be used."""
     clients = [f"client {client} was left out of the fusion: {why}" for client, why in facts.dropped.items()]
     return [*clients, *(f"a teacher was left out: {why}" for why in facts.silent)]
 
 
 def _interruptions(events: Sequence[Event]) -> list[tuple[int, str]]:
     incidents: list[tuple[int, str]] = []
-    before: Event | None = None
+    previous: Event | None = None
     for event in events:
         if event.kind == "resumed":
-            killed = before is not None and before.kind in ("begun", "resumed", "warning")
-            incidents.append(
-                (event.round, "ended without a word, as when it is killed; resumed" if killed else "resumed")
-            )
+            killed = previous is not None and previous.kind in ("begun", "resumed", "warning")
+            incidents.append((event.round, "resumed after an abrupt end, as when killed" if killed else "resumed"))
         elif event.kind == "stopped":
             incidents.append((event.round, f"stopped: {event.text}"))
         elif event.kind == "warning":
             incidents.append((event.round, event.text))
-        before = event
+        previous = event
     return incidents

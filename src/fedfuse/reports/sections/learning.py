@@ -1,4 +1,4 @@
-"""How the runs went: learning curves, what distillation added, the ladder from a client to the student."""
+"""Learning curves, what distillation adds, and the accuracy from a single client to the student."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def _series(
 
 
 def _all(variants: Sequence[Variant], pick: Pick, scale: float = 100) -> list[Series]:
-    made = [_series(variant, pick, variant.name, variant.colour, scale=scale) for variant in variants]
-    return [s for s in made if s is not None]
+    series = [_series(variant, pick, variant.name, variant.colour, scale=scale) for variant in variants]
+    return [s for s in series if s is not None]
 
 
 def _bands(variants: Sequence[Variant]) -> str:
@@ -78,7 +78,7 @@ def _losses(variants: Sequence[Variant]) -> Figure:
 
 
 def results(variants: Sequence[Variant]) -> Table:
-    """Every line in one row."""
+    """Return a table with one row per variant."""
     rows: list[list[Cell]] = [
         [
             variant.name,
@@ -98,7 +98,7 @@ def results(variants: Sequence[Variant]) -> Table:
         rows,
         ("algorithm",),
         "Test accuracy, mean and standard deviation over seeds. The best round is chosen on the test data, "
-        "so that column flatters all alike.",
+        "so that column is optimistic for every row.",
     )
 
 
@@ -108,12 +108,12 @@ def _validation(variant: Variant) -> list[str]:
 
 
 def distillation(variants: Sequence[Variant]) -> Section | None:
-    """Before and after, with the ensemble above (FedDF, Figures 4 and 15 to 17), and the ladder of gains."""
-    taught = [variant for variant in variants if variant.over_rounds(measures.student)]
-    if not taught:
+    """Show accuracy before and after distillation, with the ensemble (FedDF, Figures 4 and 15 to 17), and by stage."""
+    distilling = [variant for variant in variants if variant.over_rounds(measures.student)]
+    if not distilling:
         return None
-    options = {variant.name: _before_after(variant) for variant in taught}
-    blocks: list[Block] = [_ladder(taught), *_disagreement(variants)]
+    options = {variant.name: _before_after(variant) for variant in distilling}
+    blocks: list[Block] = [_ladder(distilling), *_disagreement(variants)]
     blocks += (
         list(options.values()) if len(options) == 1 else [Choice("before-after", {n: [f] for n, f in options.items()})]
     )
@@ -123,32 +123,32 @@ def distillation(variants: Sequence[Variant]) -> Section | None:
 def _disagreement(variants: Sequence[Variant]) -> list[Figure]:
     series = _all(variants, measures.disagreement)
     caption = (
-        "How often two teachers give different answers, over all pairs and rows. An ensemble gains where they differ."
+        "How often two teachers give different answers, over all pairs and rows. Ensembles gain where they differ."
     )
     figure = Curves("disagreement", "Teachers' disagreement", caption, "round", "pairs that disagree / %", series)
     return [figure] if series else []
 
 
 def _before_after(variant: Variant) -> Figure:
-    ways: tuple[tuple[str, Pick, int, Dash], ...] = (
+    curves: tuple[tuple[str, Pick, int, Dash], ...] = (
         ("ensemble", measures.ensemble, 2, "dot"),
         ("after: the student", measures.student, 0, "solid"),
         ("before: the average", measures.average, 1, "dash"),
         ("mean client", measures.mean_client, 7, "dot"),
     )
-    made = [_series(variant, pick, name, colour, dash) for name, pick, colour, dash in ways]
+    series = [_series(variant, pick, name, colour, dash) for name, pick, colour, dash in curves]
     return Curves(
         f"before-after{variant.suffix}",
         f"Before and after distillation: {variant.name}",
-        f"On the probe, the first test examples. The ensemble is what the student learns from.{_bands([variant])}",
+        f"On the probe (the first test examples). The student learns from the ensemble.{_bands([variant])}",
         "round",
         "accuracy / %",
-        [s for s in made if s is not None],
+        [s for s in series if s is not None],
     )
 
 
 def _ladder(variants: Sequence[Variant]) -> Figure:
-    """Mean client, average, ensemble, student: the mean over all rounds of each seed."""
+    """Return the accuracy of mean client, average, ensemble and student, as the mean over all rounds of each seed."""
     bars = []
     for variant in variants:
         over = {stage: _mean_over_rounds(variant, pick) for stage, pick in STAGES.items()}
@@ -157,9 +157,9 @@ def _ladder(variants: Sequence[Variant]) -> Figure:
         bars.append(Bar(variant.name, values, variant.colour, spreads if any(spreads) else ()))
     return Bars(
         "ladder",
-        "The ladder of gains",
-        "Accuracy in the mean over all rounds: a client alone, the clients' average, their ensemble, and the student "
-        "that the ensemble taught.",
+        "From client to student",
+        "Mean accuracy over all rounds: a single client, the average of the clients, their ensemble, and the student "
+        "distilled from the ensemble.",
         "",
         "accuracy / %",
         list(STAGES),

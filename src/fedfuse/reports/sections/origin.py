@@ -1,4 +1,4 @@
-"""Where the numbers come from: how to make them again, versions, hashes."""
+"""How to reproduce the numbers: command, versions, hashes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fedfuse.reports.variants import Variant
 def section(variants: Sequence[Variant]) -> Section:
     runs = [run for variant in variants for run in variant.runs]
     names = {run.path: variant.name for variant in variants for run in variant.runs}
-    words = (
-        "Each run directory holds its whole experiment. This makes the first run again, to the same bits on the same "
-        "versions and kind of machine:"
+    text = (
+        "Each run directory holds its complete experiment. This command reproduces the first run, bit for bit on the "
+        "same versions and kind of machine:"
     )
-    blocks: list[Block] = [Words(words), Words(command(runs[0]), code=True), _versions(runs), _hashes(runs, names)]
-    return Section("origin", "Make it again", blocks)
+    blocks: list[Block] = [Words(text), Words(command(runs[0]), code=True), _versions(runs), _hashes(runs, names)]
+    return Section("origin", "Reproduce", blocks)
 
 
 def command(run: StoredRun) -> str:
@@ -30,7 +30,7 @@ def command(run: StoredRun) -> str:
 
 
 def _versions(runs: Sequence[StoredRun]) -> Table:
-    """One column for each distinct set of versions: usually one."""
+    """Return a table with one column per distinct set of versions, usually one."""
     keys = ("fedfuse", "torch", "python", "machine", "threads")
     sets = {tuple(str(run.experiment.provenance.get(key, "?")) for key in keys) for run in runs}
     rows: list[list[Cell]] = [[key, *(each[i] for each in sorted(sets))] for i, key in enumerate(keys)]

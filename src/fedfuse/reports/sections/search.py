@@ -1,4 +1,4 @@
-"""What a sweep found: its best trials, which settings mattered, and all trials as lines."""
+"""The results of a sweep: its best trials, the importance of each setting, and all trials as lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedfuse.reports.figure import Axis, Bar, Bars, Cell, Figure, Parallel
 from fedfuse.sweeps.results import TRIALS, Sweep, Trial, read
 from fedfuse.sweeps.space import Range
 
-SHOWN = 5  # trials whose runs the rest of the page shows
+SHOWN = 5  # best trials whose runs the rest of the page shows
 
 
 def sweep_at(folder: Path) -> Sweep | None:
@@ -20,7 +20,7 @@ def sweep_at(folder: Path) -> Sweep | None:
 
 
 def best_runs(sweep: Sweep) -> dict[Path, str]:
-    """The runs of the best trials, and what each is called."""
+    """Map the run directories of the best trials to their names."""
     return {sweep.path / path: f"trial {trial.number}" for trial in sweep.ranked[:SHOWN] for path in trial.paths}
 
 
@@ -47,13 +47,13 @@ def _cards(sweep: Sweep) -> list[Card]:
 
 def _verdict(sweep: Sweep) -> str:
     count = {state: sum(t.state == state for t in sweep.trials) for state in ("complete", "pruned", "failed")}
-    told = f"{len(sweep.trials)} trials: " + ", ".join(f"{n} {state}" for state, n in count.items() if n) + "."
+    text = f"{len(sweep.trials)} trials: " + ", ".join(f"{n} {state}" for state, n in count.items() if n) + "."
     if sweep.ranked:
         best = sweep.best
         settings = ", ".join(f"{key} = {_short(value)}" for key, value in best.parameters.items())
-        told += f" The best is trial {best.number} with {settings}: {_percent(best.validation)} % on validation data."
-    told += " Test data had no part in the choice."
-    return f"{told} The figures below show the best {min(SHOWN, len(sweep.ranked))} trials." if sweep.ranked else told
+        text += f" The best is trial {best.number} with {settings}: {_percent(best.validation)} % on validation data."
+    text += " Test data was not used for the choice."
+    return f"{text} The figures below show the best {min(SHOWN, len(sweep.ranked))} trials." if sweep.ranked else text
 
 
 def _short(value: Any) -> str:
@@ -61,27 +61,27 @@ def _short(value: Any) -> str:
 
 
 def _parallel(sweep: Sweep) -> Parallel:
-    done = sweep.ranked
-    axes = [_axis(key, [t.parameters[key] for t in done], sweep) for key in sweep.space]
-    axes.append(Axis("validation / %", [100 * (t.validation or 0.0) for t in done]))
-    caption = "A line per complete trial, through its settings to its validation accuracy; darker is better."
+    trials = sweep.ranked
+    axes = [_axis(key, [t.parameters[key] for t in trials], sweep) for key in sweep.space]
+    axes.append(Axis("validation / %", [100 * (t.validation or 0.0) for t in trials]))
+    caption = "One line per complete trial, through its settings to its validation accuracy; darker is better."
     return Parallel("parallel", "Trials", caption, axes)
 
 
 def _axis(key: str, values: Sequence[Any], sweep: Sweep) -> Axis:
-    searched = sweep.space[key]
-    if isinstance(searched, Range):
-        return Axis(key, [float(v) for v in values], log=searched.log)
-    words = [_short(v) for v in searched.values]  # in the order in which they were given
-    return Axis(key, [float(words.index(_short(v))) for v in values], {float(i): w for i, w in enumerate(words)})
+    space = sweep.space[key]
+    if isinstance(space, Range):
+        return Axis(key, [float(v) for v in values], log=space.log)
+    texts = [_short(v) for v in space.values]  # in the order of the search space
+    return Axis(key, [float(texts.index(_short(v))) for v in values], {float(i): text for i, text in enumerate(texts)})
 
 
 def _importances(shares: Mapping[str, float]) -> Bars:
     ordered = sorted(shares.items(), key=lambda kv: -kv[1])
     bar = Bar("importance", [100 * v for _, v in ordered], 0)
     names = [key for key, _ in ordered]
-    caption = "How much of the differences between trials each setting explains, as estimated from the trials (fANOVA)."
-    return Bars("importance", "What mattered", caption, "", "importance / %", names, [bar], sideways=True)
+    caption = "How much of the differences between trials each setting explains, estimated from the trials (fANOVA)."
+    return Bars("importance", "Importance of settings", caption, "", "importance / %", names, [bar], sideways=True)
 
 
 def _table(sweep: Sweep) -> Table:

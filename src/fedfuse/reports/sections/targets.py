@@ -11,7 +11,7 @@ from fedfuse.reports.variants import Variant
 
 
 def default_targets(variants: Sequence[Variant]) -> list[float]:
-    """Multiples of 5 %: what every line reaches in the mean over seeds, and what the best one does."""
+    """Return the highest multiples of 5 % that every variant and that the best one reach, in the mean over seeds."""
     best = [statistics.fmean(variant.row.best) for variant in variants]
     steps = {math.floor(20 * value + 1e-9) / 20 for value in (min(best), max(best))}
     return sorted(step for step in steps if step > 0)
@@ -31,13 +31,15 @@ def section(variants: Sequence[Variant], targets: Sequence[float]) -> Section | 
     for variant in variants:
         row: list[str] = [variant.name]
         for target in targets:
-            got = sum(r is not None for r in variant.row.reached(target))
-            row += [variant.row.rounds_to(target), variant.row.parameters_to(target), f"{got} of {len(variant.runs)}"]
+            count = sum(r is not None for r in variant.row.reached(target))
+            row += [variant.row.rounds_to(target), variant.row.parameters_to(target), f"{count} of {len(variant.runs)}"]
         rows.append(row)
     caption = (
-        "Means over seeds. Parameters are all numbers sent up and down until then. Where a seed never got there, "
-        "the entry is a bound (>): what was spent without reaching it."
+        "Means over seeds. Parameters are all numbers sent up and down until then. If a seed never reached the target, "
+        "the entry is a lower bound (>): what was spent without reaching it."
     )
     return Section(
-        "targets", "To a target", [Table("targets", "What a target costs", columns, rows, ("algorithm",), caption)]
+        "targets",
+        "Target accuracy",
+        [Table("targets", "Cost to reach a target", columns, rows, ("algorithm",), caption)],
     )

@@ -1,0 +1,121 @@
+"""Build what a run needs from an experiment: its algorithm, its data, and the context of its rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from torch import Tensor
+
+from fedfuse import models, rng
+from fedfuse.algorithm import Algorithm, Roles
+from fedfuse.config.experiment import Experiment
+from fedfuse.config.named import ConfigError, Problem
+from fedfuse.context import Context, FreshPool, Nets, assign
+from fedfuse.data.examples import Examples
+from fedfuse.data.federation import Federation, federate
+from fedfuse.data.sources import load_from
+from fedfuse.data.sources.location import Location
+from fedfuse.types import FedfuseError
+
+
+@dataclass(frozen=True)
+class Setup:
+    """An experiment that is ready to run: its algorithm is built, and its data is loaded and partitioned."""
+
+    experiment: Experiment
+    algorithm: Algorithm
+    roles: Roles
+    ctx: Context
+
+    @property
+    def federation(self) -> Federation:
+        return self.ctx.data
+
+    def with_capability(self, capability: Tensor | None) -> Setup:
+        """Assign architectures by the clients' own capabilities (K,), unless the experiment names a column for that."""
+        if capability is None or self.experiment.models.capability is not None:
+            return self
+        archs = _assign_architectures(self.experiment, self.roles, self.ctx.data, capability)
+        return replace(self, ctx=replace(self.ctx, archs=archs))
+
+
+def check(experiment: Experiment, location: Location | None = None) -> Setup:
+    """Check everything without training: data, partition, models and algorithm resolve and fit together."""
+    setup = set_up(experiment, load_federation(experiment, location))
+    check_setup(setup)
+    return setup
+
+
+def check_setup(setup: Setup) -> None:
+    """Raise an error if a net does not fit the data, or the experiment does not suit its algorithm."""
+    train, roles = setup.federation.train, setup.roles
+    server = [("server", roles.server)] if roles.server else []
+    for key, arch in [*(("clients", arch) for arch in roles.clients), *server]:
+        try:
+            models.check(arch, classes=train.classes, shape=train.shape)
+        except FedfuseError as error:
+            raise ConfigError([Problem(f"models.{key}", arch, str(error))]) from error
+    setup.algorithm.check(setup.ctx)
+
+
+def set_up(experiment: Experiment, federation: Federation) -> Setup:
+    """Build the algorithm and the context for this federation. They are the same in every process of a run."""
+    algorithm = experiment.algorithm.build()
+    roles = _roles(experiment, algorithm)
+    column = experiment.models.capability
+    capability = None if column is None else federation.client_means(column)
+    ctx = Context(
+        experiment.run.seed,
+        experiment.run.rounds,
+        experiment.local,
+        federation,
+        _assign_architectures(experiment, roles, federation, capability),
+        Nets(federation.train.classes, federation.train.shape),
+        fresh_pool=_fresh_pool(experiment, federation.train),
+        small_models=roles.small_models,
+        server=roles.server,
+    )
+    return Setup(experiment, algorithm, roles, ctx)
+
+
+def load_federation(experiment: Experiment, location: Location | None = None) -> Federation:
+    """Load the data and partition it between the clients."""
+    location = location or Location.at()
+    pool = experiment.data.pool
+    return federate(
+        load_from(location, experiment.data.source, experiment.data.settings),
+        scheme=partial(experiment.partition.function(), **experiment.partition.settings),
+        clients=experiment.partition.clients,
+        validation=experiment.data.validation,
+        pool=None if pool is None else partial(pool.function(), location=location, **pool.settings),
+        seed=experiment.run.seed,
+    )
+
+
+def _roles(experiment: Experiment, algorithm: Algorithm) -> Roles:
+    server = experiment.models.server
+    try:
+        roles = algorithm.models(experiment.models.weights, server)
+    except FedfuseError as error:
+        raise ConfigError([Problem("models.server", server, f"{algorithm.name}: {error}")]) from error
+    if roles.server in roles.clients:
+        right = "is also an architecture of the clients: choose another one for the server"
+        raise ConfigError([Problem("models.server", server, right)])
+    return roles
+
+
+def _assign_architectures(
+    experiment: Experiment, roles: Roles, federation: Federation, capability: Tensor | None
+) -> tuple[str, ...]:
+    generator = rng.generator(experiment.run.seed, "architectures")
+    return assign(roles.clients, len(federation.parts), generator, capability)
+
+
+def _fresh_pool(experiment: Experiment, train: Examples) -> FreshPool | None:
+    """Return a function that draws a pool per round, if the pool's settings say `fresh`."""
+    pool = experiment.data.pool
+    if pool is None or not pool.settings.get("fresh"):
+        return None
+    function, settings = pool.function(), pool.settings
+    return FreshPool(lambda generator: function(train, generator, location=Location.at(), **settings).pool)
