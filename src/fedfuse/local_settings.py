@@ -31,6 +31,8 @@ class LocalSettings(BaseModel):
             raise ValueError("give either epochs or steps, and not both")
         if self.stragglers and self.epochs is None:
             raise ValueError("stragglers draw their epochs: set epochs, not steps")
+        if self.optimizer == "adam" and self.momentum:
+            raise ValueError(f'adam has no momentum = {self.momentum:g}: leave it out, or set optimizer = "sgd"')
         if any(not 0 < m < 1 for m in self.milestones):
             raise ValueError("milestones are fractions of the rounds, between 0 and 1")
         return self

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
+from itertools import count
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
@@ -74,15 +75,26 @@ def importable_name(thing: Any) -> str | None:
 
 
 def name_of(thing: Any, label: str) -> str:
-    """Return the importable name of an object, or else register it under a name that only this process can resolve."""
+    """Return the importable name of a function, or else a name that only this process resolves: `python:<label>`.
+
+    Initial weights are drawn by name, so the same function defined again (a notebook's cell run twice) keeps its name.
+    """
     if (name := importable_name(thing)) is not None:
         return name
-    for name, known in _objects.items():
-        if known is thing:
+    for number in count(1):
+        name = f"{LOCAL}{label}" if number == 1 else f"{LOCAL}{label}-{number}"
+        if name not in _objects or _same(_objects[name], thing):
+            _objects[name] = thing
             return name
-    name = f"{LOCAL}{label}-{len(_objects) + 1}"
-    _objects[name] = thing
-    return name
+    raise AssertionError("unreachable")
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether these are equal values, or functions of the same code and captured values."""
+    if not (inspect.isfunction(one) and inspect.isfunction(other)):
+        return one is other or (is_dataclass(one) and bool(one == other))
+    captured = [[cell.cell_contents for cell in function.__closure__ or ()] for function in (one, other)]
+    return (one.__code__, one.__defaults__, captured[0]) == (other.__code__, other.__defaults__, captured[1])
 
 
 def local_object(name: str) -> Any:

@@ -245,3 +245,9 @@ def test_an_experiment_is_a_value(file: Path) -> None:
     made: Any = load(file)
     with pytest.raises(ValueError, match="frozen"):
         made.name = "other"
+
+
+def test_a_setting_that_would_be_ignored_is_refused(file: Path) -> None:
+    told = said_of(SOUND.replace("epochs = 1", 'epochs = 1\noptimizer = "adam"\nmomentum = 0.9'), file)
+    assert "local: adam has no momentum = 0.9" in told
+    assert "{" not in told  # the section is not printed whole

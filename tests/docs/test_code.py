@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import fedfuse
+from fedfuse.commands import running
 from fedfuse.config.experiment import Experiment
 from fedfuse.runs import compare, run
 from fedfuse.runs.run import Run
@@ -51,8 +52,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return whole(experiment.with_settings(less | fewer), *arguments, **options)
 
     whole = run.run
-    for module in (run, compare, search):
-        monkeypatch.setattr(module, "run", cut)
+    for module, name in ((run, "run"), (compare, "run"), (search, "run"), (running, "run_experiment")):
+        monkeypatch.setattr(module, name, cut)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT))  # examples/
     with torch.random.fork_rng():

@@ -76,7 +76,7 @@ def on_images() -> str:
 
 @contextmanager
 def carried_out(
-    commands: str, folder: Path, within: Sequence[str] = (), look: Callable[[int], None] = lambda session: None
+    commands: str, folder: Path, with_timeout: Sequence[str] = (), look: Callable[[int], None] = lambda session: None
 ) -> Iterator[tuple[str, int]]:
     """What the commands said, and the session that they ran in; in the end nothing of it is left.
 
@@ -94,7 +94,7 @@ def carried_out(
     with log.open("wb") as out:
         # `timeout` ends the shell and what it started even if this process is gone.
         process = subprocess.Popen(
-            ["timeout", "-k", "10", str(SECONDS), *within, "sh", "script.sh"],
+            ["timeout", "-k", "10", str(SECONDS), *with_timeout, "sh", "script.sh"],
             cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
             start_new_session=True,
         )  # fmt: skip

@@ -79,13 +79,13 @@ def test_the_least_capable_node_has_the_first_architecture(
     nodes = {70 + k: {"partition-id": k, "capability": 9 - k, "data": str(files[k])} for k in range(3)}
     grid = LocalGrid(client_app(one, data=app.own), nodes)
     serve(one, grid, Deployment(str(tmp_path / "run"), timeout=300, wait=10))
-    told = {
+    excerpt = {
         int(message.content["about"]["client"]): str(message.content["about"]["arch"])
         for push in grid.pushes
         for message in push
         if "arch" in message.content["about"]
     }
-    assert [told[k].partition("+")[0] for k in (2, 1, 0)] == ARCHS
+    assert [excerpt[k].partition("+")[0] for k in (2, 1, 0)] == ARCHS
 
 
 def test_split_is_not_written_into_the_app(small: fedfuse.Experiment, modules: tuple[ModuleType, ModuleType]) -> None:
@@ -127,9 +127,9 @@ def test_a_file_that_is_wrong_is_named_and_not_where_it_lies(
     content: dict[str, np.ndarray], complaint: str, own: ModuleType, tmp_path: Path
 ) -> None:
     np.savez(tmp_path / "mine.npz", **content)
-    with pytest.raises(FedfuseError, match=complaint) as told:
+    with pytest.raises(FedfuseError, match=complaint) as excerpt:
         own.own(Given(data=str(tmp_path / "mine.npz")))
-    assert str(tmp_path) not in str(told.value)
+    assert str(tmp_path) not in str(excerpt.value)
 
 
 def test_a_node_without_data_says_so(own: ModuleType, tmp_path: Path) -> None:

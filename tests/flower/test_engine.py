@@ -170,9 +170,9 @@ def test_a_round_below_its_quorum_is_asked_of_another_cohort(tmp_path: Path) -> 
     rounds = rounds_of(tmp_path / "run")
     assert [r["cohort"] for r in rounds] == [[1, 2]] * 4
     assert all(r["note"] is None for r in rounds)
-    told = (tmp_path / "run" / "events.jsonl").read_text()
-    assert "another cohort" in told
-    assert "client 0 answered more than once" in told
+    excerpt = (tmp_path / "run" / "events.jsonl").read_text()
+    assert "another cohort" in excerpt
+    assert "client 0 answered more than once" in excerpt
 
 
 def test_a_round_that_stays_below_its_quorum_changes_nothing(tmp_path: Path) -> None:

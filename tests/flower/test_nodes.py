@@ -149,8 +149,8 @@ def test_a_node_of_another_version_says_so(tmp_path: Path) -> None:
 
 
 def test_a_reason_is_one_line_of_bounded_length() -> None:
-    assert wire.told("a\nb\x1b[2J") == "a b [2J"
-    assert len(wire.told("x" * 10_000)) < 600
+    assert wire.excerpt("a\nb\x1b[2J") == "a b [2J"
+    assert len(wire.excerpt("x" * 10_000)) < 600
 
 
 def test_a_snapshot_with_a_tensor_too_many_is_not_loaded() -> None:

@@ -39,7 +39,7 @@ in_own_network = pytest.mark.skipif(
 )
 
 
-def within(network: str) -> list[int]:
+def with_timeout(network: str) -> list[int]:
     """The processes that have this network."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
@@ -73,12 +73,12 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
     try:
         process.wait(ENOUGH)
         until = time.monotonic() + SOON
-        while (left := within(network)) and time.monotonic() < until:
+        while (left := with_timeout(network)) and time.monotonic() < until:
             time.sleep(0.2)
         yield Simulated(folder, (folder / "said").read_text(), process.returncode, left)
     finally:
         process.kill()
-        for pid in within(network):
+        for pid in with_timeout(network):
             os.kill(pid, signal.SIGKILL)
         process.wait()
 

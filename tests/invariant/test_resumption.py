@@ -49,13 +49,13 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-@pytest.mark.parametrize(("workers", "group", "seed"), [((1,), False, 1), ((2, 1, 2), True, 2), ((2, 2), False, 3)])
+@pytest.mark.parametrize(("workers", "group", "seed"), [((1,), False, 1), ((2, 1), True, 2), ((2, 2), False, 3)])
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(
     cli: CommandLine, uninterrupted: Path, workers: tuple[int, ...], group: bool, seed: int, tmp_path: Path
 ) -> None:
     """Each attempt is killed some time after its first step: the moment is drawn, the outcome must not depend on it."""
     draw, run, kills = random.Random(seed), tmp_path / "run", 0
-    for attempt in range(3):
+    for attempt in range(2):
         count = str(workers[attempt % len(workers)])
         with cli.started(*KILLED, "--workers", count, "--out", run, "--resume") as process:
             before = lines(run)
@@ -71,7 +71,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(
                 kills += 1
                 (os.killpg if group else os.kill)(process.pid, signal.SIGKILL)
             process.wait()
-    assert kills >= 2
+    assert kills == 2
     said = cli.here(*KILLED, "--workers", "1", "--out", run, "--resume")
     assert said.code == 0, said.text
     assert models_of(run) == models_of(uninterrupted)

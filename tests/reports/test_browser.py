@@ -109,7 +109,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     for seed in (0, 1):
         a_run(folder / f"avg-{seed}", [0.4, 0.7 + seed / 10], seed=seed)
         a_run(folder / f"df-{seed}", [0.5, 0.8], algorithm="feddf", seed=seed, facts=facts, rejected={1: {"1": long}})
-    return report(folder, folder / "report.html", target=0.75).as_uri()
+    return report(folder, out=folder / "report.html", target=0.75).as_uri()
 
 
 def test_it_loads_alone_and_in_silence(browser: Browser, page: str) -> None:
@@ -144,12 +144,12 @@ def test_hover_tells_the_numbers(browser: Browser, page: str) -> None:
 def test_the_legend_switches_a_curve_and_its_band(browser: Browser, page: str) -> None:
     browser.open(page)
     figure = "document.querySelector('[data-figure=learning-curves]')"
-    drawn = f"{figure}.querySelectorAll('.scatterlayer .trace').length"
-    before = browser.until(drawn)
+    figures_and_tables = f"{figure}.querySelectorAll('.scatterlayer .trace').length"
+    before = browser.until(figures_and_tables)
     browser.run(f"{figure}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
     toggle = browser.driver.find_elements("css selector", "[data-figure=learning-curves] .legendtoggle")[0]
     toggle.click()
-    browser.until(f"{drawn} === {before - 2}")  # the curve of fedavg, and its band
+    browser.until(f"{figures_and_tables} === {before - 2}")  # the curve of fedavg, and its band
 
 
 def test_a_choice_shows_another_line(browser: Browser, page: str) -> None:

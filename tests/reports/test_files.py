@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfuse.reports.elements import Table, drawn
+from fedfuse.reports.elements import Table, figures_and_tables
 from fedfuse.reports.files import write_numbers, write_pictures
 from fedfuse.reports.page import report_of
 from fedfuse.types import FedfuseError
@@ -27,7 +27,7 @@ def rows(file: Path) -> list[dict[str, str]]:
 
 def test_every_figure_and_table_has_its_numbers(run: Path, tmp_path: Path) -> None:
     files = write_numbers([run], tmp_path / "csv")
-    keys = {block.key for block in drawn(report_of([run]).sections)}
+    keys = {block.key for block in figures_and_tables(report_of([run]).sections)}
     assert {file.stem for file in files} == {*keys, "rounds"}
     curve = rows(tmp_path / "csv/learning-curves.csv")
     assert [(r["series"], float(r["round"]), float(r["test accuracy / %"])) for r in curve] == [
@@ -50,7 +50,7 @@ def test_every_figure_is_drawn_and_the_same_numbers_give_the_same_picture(run: P
     pytest.importorskip("matplotlib")
     first = write_pictures([run], tmp_path / "a", kinds=["svg"])
     again = write_pictures([run], tmp_path / "b", kinds=["svg"])
-    figures = [b.key for b in drawn(report_of([run]).sections) if not isinstance(b, Table)]
+    figures = [b.key for b in figures_and_tables(report_of([run]).sections) if not isinstance(b, Table)]
     assert [file.stem for file in first] == figures
     assert [file.read_bytes() for file in first] == [file.read_bytes() for file in again]
     curve = (tmp_path / "a/learning-curves.svg").read_text()

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fedfuse.reports import html, report
-from fedfuse.reports.elements import Choice, Table, Words, drawn
+from fedfuse.reports.elements import Choice, Table, Words, figures_and_tables
 from fedfuse.reports.figure import Axis, Bar, Bars, Curves, Parallel, Series
-from fedfuse.reports.html import arranged
+from fedfuse.reports.html import arrangement
 from fedfuse.reports.page import Report, report_of
 from fedfuse.reports.to_plotly import to_plotly
 from tests.reports.written import a_run, distilled
@@ -55,7 +55,7 @@ def test_every_figure_has_its_place_and_its_numbers(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", [0.5], algorithm="feddf", facts=[distilled(0.2, 0.4, 0.6, 0.5)])
     report = report_of([run])
     body = html.body(report)
-    keys = [b.key for b in drawn(report.sections) if not isinstance(b, Table)]
+    keys = [b.key for b in figures_and_tables(report.sections) if not isinstance(b, Table)]
     assert len(keys) == len(set(keys)) >= 12
     assert re.findall(r'data-figure="([^"]+)"', body) == keys
     assert list(figures_of(body)) == keys
@@ -67,7 +67,7 @@ def test_figures_stand_in_pairs() -> None:
     pair = Choice("p", {"a": [curve], "b": [curve]})
     tables = Choice("q", {"a": [table]})
     blocks = [curve, curve, curve, table, curve, pair, Words("w"), tables, curve]
-    assert [whole for _, whole in arranged(blocks)] == [False, False, True, True, False, False, True, True, True]
+    assert [whole for _, whole in arrangement(blocks)] == [False, False, True, True, False, False, True, True, True]
 
 
 def test_a_band_belongs_to_its_curve() -> None:

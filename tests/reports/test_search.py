@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfuse.reports.elements import Table, Words, drawn
+from fedfuse.reports.elements import Table, Words, figures_and_tables
 from fedfuse.reports.figure import Bars, Parallel
 from fedfuse.reports.page import report_of
 from fedfuse.sweeps.results import Sweep, Trial, write
@@ -57,7 +57,7 @@ def test_the_best_trial_is_that_of_validation(sweep: Path) -> None:
 
 
 def test_trials_are_lines_and_their_settings_have_shares(sweep: Path) -> None:
-    blocks = {b.key: b for b in drawn(report_of([sweep]).sections)}
+    blocks = {b.key: b for b in figures_and_tables(report_of([sweep]).sections)}
     parallel, shares, table = blocks["parallel"], blocks["importance"], blocks["trials"]
     assert isinstance(parallel, Parallel)
     assert [axis.name for axis in parallel.axes] == ["local.lr", "local.optimizer", "validation / %"]
@@ -70,7 +70,7 @@ def test_trials_are_lines_and_their_settings_have_shares(sweep: Path) -> None:
 
 
 def test_only_the_best_trials_are_shown_in_full(sweep: Path) -> None:
-    results = next(b for b in drawn(report_of([sweep]).sections) if b.key == "results")
+    results = next(b for b in figures_and_tables(report_of([sweep]).sections) if b.key == "results")
     assert isinstance(results, Table)
     assert [row[0] for row in results.rows] == ["trial 1", "trial 0", "trial 3"]
 

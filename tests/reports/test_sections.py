@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfuse.reports.elements import Choice, Section, Table, Words, drawn
+from fedfuse.reports.elements import Choice, Section, Table, Words, figures_and_tables
 from fedfuse.reports.figure import Bars, Curves, Heat
 from fedfuse.reports.page import Report, report_of
 from fedfuse.reports.read import find
@@ -33,7 +33,7 @@ def section(report: Report, key: str) -> Section:
 
 
 def block(report: Report, key: str) -> object:
-    return next(b for b in drawn(report.sections) if b.key == key)
+    return next(b for b in figures_and_tables(report.sections) if b.key == key)
 
 
 def words(report: Report) -> str:

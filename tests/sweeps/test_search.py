@@ -275,7 +275,7 @@ def test_a_directory_of_another_sweep_is_refused(
     for changed, said in (
         ((experiment, other, 0), r"space.local\.lr: '0\.01\.\.1:log' then, '0\.1\.\.1:log' now"),
         ((experiment, SPACE, 1), "seed: 0 then, 1 now"),
-        ((experiment.with_settings({"local.momentum": 0.9}), SPACE, 0), r"momentum: 0\.0 then, 0\.9 now"),
+        ((experiment.with_settings({"local.weight_decay": 0.5}), SPACE, 0), r"weight_decay: 0\.0 then, 0\.5 now"),
     ):
         with pytest.raises(FedfuseError, match=rf"holds another sweep\n  .*{said}\n.*choose another --out"):
             sweep(changed[0], changed[1], seed=changed[2], trials=1, out=tmp_path)

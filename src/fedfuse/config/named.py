@@ -22,7 +22,8 @@ class Problem:
     right: str
 
     def __str__(self) -> str:
-        return f"{self.key} = {self.value!r}: {self.right}"
+        whole = isinstance(self.value, Mapping) and not self.right.startswith("is not a known key")
+        return f"{self.key}: {self.right}" if whole else f"{self.key} = {self.value!r}: {self.right}"
 
 
 class ConfigError(FedfuseError):

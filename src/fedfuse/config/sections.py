@@ -75,17 +75,17 @@ class ModelsSection(Section):
         sections = {"clients": value} if isinstance(value, str) or callable(value) else value
         if not isinstance(sections, Mapping):
             return sections
-        return {key: _names(inner) if key in ("clients", "server") else inner for key, inner in sections.items()}
+        return {key: _names(inner, key) if key in ("clients", "server") else inner for key, inner in sections.items()}
 
     @property
     def weights(self) -> Mapping[str, float]:
         return {self.clients: 1.0} if isinstance(self.clients, str) else self.clients
 
 
-def _names(value: Any) -> Any:
+def _names(value: Any, role: str) -> Any:
     """Replace functions with their names. Several functions get equal weights."""
     if callable(value):
-        return signature.name_of(value, "model")
+        return signature.name_of(value, role.removesuffix("s"))
     if isinstance(value, Mapping) and any(callable(inner) for inner in value.values()):
         return {
             **{signature.name_of(inner, label): 1.0 for label, inner in value.items() if callable(inner)},

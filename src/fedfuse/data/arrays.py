@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedfuse.data.examples import Examples
+from fedfuse.files import slug
 from fedfuse.types import FedfuseError
 
 FORMAT = 1
@@ -34,7 +34,7 @@ def write(folder: Path, arrays: Mapping[str, Tensor], facts: Mapping[str, Any]) 
         staging.mkdir()
         entries = {}
         for number, (name, array) in enumerate(arrays.items()):
-            file = f"{number:02d}-{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}.npy"
+            file = f"{number:02d}-{slug(name, '_')}.npy"
             values = array.contiguous().numpy()
             np.save(staging / file, values, allow_pickle=False)
             entries[name] = {"file": file, "dtype": str(values.dtype), "shape": list(values.shape)}

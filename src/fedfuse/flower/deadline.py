@@ -12,7 +12,7 @@ from fedfuse.types import FedfuseError
 T = TypeVar("T")
 
 
-def within(seconds: float, work: Callable[[], T]) -> T:
+def with_timeout(seconds: float, work: Callable[[], T]) -> T:
     """Return or raise what `work` does. After `seconds`, raise a FedfuseError and leave `work` in its daemon thread."""
     outcome: SimpleQueue[tuple[T, None] | tuple[None, BaseException]] = SimpleQueue()
 

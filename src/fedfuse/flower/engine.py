@@ -23,7 +23,7 @@ from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
 from fedfuse.data.examples import Examples
 from fedfuse.flower import wire
-from fedfuse.flower.deadline import within
+from fedfuse.flower.deadline import with_timeout
 from fedfuse.flower.replies import Replies, Reply
 from fedfuse.flower.reply_checks import Expected, Refused
 from fedfuse.flower.roster import Roster
@@ -60,7 +60,7 @@ class OverGrid:
                 "replies over a network are checked against the server's models: pass the server's state"
             )
         self._new.clear()
-        online = within(HELLO + REACH, lambda: self._roster.update(self._grid, HELLO))
+        online = with_timeout(HELLO + REACH, lambda: self._roster.update(self._grid, HELLO))
         deadline, attempt = monotonic() + self._timeout, secrets.token_hex(8)
         outcomes = self._push_tasks(tasks, online, ctx, attempt)
         ids = [asked.id for asked in outcomes if isinstance(asked, Asked)]
@@ -86,7 +86,7 @@ class OverGrid:
                 for task, node in zip(batch, nodes, strict=True)
                 if node is not None
             ]
-            ids = iter(within(max(REACH, self._timeout), partial(_push, self._grid, messages)))
+            ids = iter(with_timeout(max(REACH, self._timeout), partial(_push, self._grid, messages)))
             for task, node in zip(batch, nodes, strict=True):
                 outcomes.append(_outcome(task.client, node, None if node is None else next(ids, None)))
         return outcomes

@@ -88,7 +88,7 @@ class Replies:
                 self._changed.wait(min(left, LONGEST))
             if id not in self._ready and not self._reachable and self._error is not None:
                 raise FedfuseError(
-                    f"the SuperLink gives no replies: {wire.told(self._error)}; every finished round is saved: "
+                    f"the SuperLink gives no replies: {wire.excerpt(self._error)}; every finished round is saved: "
                     "continue with --resume once it is back"
                 ) from self._error
             return self._ready.pop(id, [])
@@ -144,7 +144,7 @@ class Replies:
             self._tries[id] += 1
             if self._tries[id] >= TRIES:
                 problem = f"sent a reply that cannot be pulled: {type(error).__name__}: {error}"
-                self._ready[id] = [Reply(0, id, problem=wire.told(problem))]
+                self._ready[id] = [Reply(0, id, problem=wire.excerpt(problem))]
                 self._changed.notify_all()
                 return
             self._pull_later(id)
@@ -173,12 +173,12 @@ class Replies:
     def _read(message: Message) -> Reply:
         reply = Reply(message.metadata.src_node_id, message.metadata.reply_to_message_id)
         if message.has_error():
-            reply.problem = f"failed at its node: {wire.told(message.error.reason)}"
+            reply.problem = f"failed at its node: {wire.excerpt(message.error.reason)}"
             return reply
         try:
             reply.about = _relevant(wire.about(message))
             if "failure" in reply.about:
-                reply.problem = wire.told(reply.about["failure"])
+                reply.problem = wire.excerpt(reply.about["failure"])
             else:
                 reply.blob = wire.blob(message, wire.UPDATE)
         except FedfuseError as error:
@@ -189,4 +189,4 @@ class Replies:
 def _relevant(facts: wire.About) -> wire.About:
     """Return only the facts in use, with bounded texts: more would only use memory while the reply waits."""
     relevant = {key: facts[key] for key in wire.REPLIED if key in facts}
-    return {key: wire.told(value) if isinstance(value, str) else value for key, value in relevant.items()}
+    return {key: wire.excerpt(value) if isinstance(value, str) else value for key, value in relevant.items()}

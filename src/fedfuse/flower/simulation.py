@@ -166,7 +166,7 @@ class _Simulation:
         while not (answers := list(grid.pull_messages(ids))):
             self._wait(deadline)
         if answers[0].has_error():
-            raise FedfuseError(f"the first client failed to start: {wire.told(answers[0].error.reason)}")
+            raise FedfuseError(f"the first client failed to start: {wire.excerpt(answers[0].error.reason)}")
         return grid
 
     def _wait(self, deadline: float) -> None:

@@ -95,11 +95,11 @@ def reply(asked: About, answer: Update | Failure, kept: bool) -> RecordDict:
     """Return the content of a node's reply: its update, or the reason of its failure."""
     task_facts: dict[str, ConfigRecordValues] = {key: asked[key] for key in ("client", "round", "attempt")}
     if isinstance(answer, Failure):
-        return content({**task_facts, "failure": told(answer.reason)})
+        return content({**task_facts, "failure": excerpt(answer.reason)})
     return content({**task_facts, "kept": kept}, UPDATE, array_of(codec.encode_update(answer)))
 
 
-def told(reason: object) -> str:
+def excerpt(reason: object) -> str:
     """Return an untrusted text as one printable line of bounded length, for records and terminals."""
     line = "".join(c if c.isprintable() else " " for c in str(reason))
     return line if len(line) <= LONGEST_REASON else line[:LONGEST_REASON] + " ..."

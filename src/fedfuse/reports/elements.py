@@ -61,7 +61,7 @@ class Section:
     cards: Sequence[Card] = field(default_factory=tuple)
 
 
-def drawn(sections: Sequence[Section]) -> list[Figure | Table]:
+def figures_and_tables(sections: Sequence[Section]) -> list[Figure | Table]:
     """Return every figure and table, including those inside a choice."""
     result: list[Figure | Table] = []
     for section in sections:

@@ -144,7 +144,7 @@ class Axis:
     ticks: Mapping[float, str] = field(default_factory=dict)
     log: bool = False
 
-    def said(self, value: float) -> str:
+    def label(self, value: float) -> str:
         return self.ticks.get(value, f"{value:.4g}")
 
     def height(self, value: float) -> float:
@@ -160,7 +160,7 @@ class Axis:
         middle = math.sqrt(low * high) if self.log else (low + high) / 2
         if all(float(v).is_integer() for v in self.values):
             middle = round(middle)
-        return [(self.said(v), self.height(v)) for v in sorted({low, middle, high})]
+        return [(self.label(v), self.height(v)) for v in sorted({low, middle, high})]
 
     def _scaled(self, value: float) -> float:
         return math.log(value) if self.log else value

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from fedfuse.files import write_whole
-from fedfuse.reports.elements import Table, drawn
+from fedfuse.reports.elements import Table, figures_and_tables
 from fedfuse.reports.figure import Figure, Numbers
 from fedfuse.reports.page import report_of
 from fedfuse.reports.rounds import every_round
@@ -21,7 +21,7 @@ KINDS = ("svg", "png", "pdf")
 
 def write_numbers(paths: Sequence[Path], folder: Path, *, target: float | None = None) -> list[Path]:
     """Write a CSV file for each figure and table, and `rounds.csv` with every round."""
-    tables = {block.key: block.numbers() for block in drawn(report_of(paths, target).sections)}
+    tables = {block.key: block.numbers() for block in figures_and_tables(report_of(paths, target).sections)}
     tables["rounds"] = every_round(paths)
     folder.mkdir(parents=True, exist_ok=True)
     for key, numbers in tables.items():
@@ -40,7 +40,7 @@ def write_pictures(
     """Write every figure in each of these kinds. `progress` yields the figures and may show a progress bar."""
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise FedfuseError(f"cannot write pictures of kind {unknown[0]!r}: choose from {', '.join(KINDS)}")
-    figures = [block for block in drawn(report_of(paths, target).sections) if not isinstance(block, Table)]
+    figures = [block for block in figures_and_tables(report_of(paths, target).sections) if not isinstance(block, Table)]
     pictures = []
     for figure in progress(figures):
         files = [folder / f"{figure.key}.{kind}" for kind in kinds]

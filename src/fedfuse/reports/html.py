@@ -13,7 +13,7 @@ import jinja2
 from plotly.offline import get_plotlyjs
 
 from fedfuse.files import write_whole
-from fedfuse.reports.elements import Block, Choice, Table, Words, drawn
+from fedfuse.reports.elements import Block, Choice, Table, Words, figures_and_tables
 from fedfuse.reports.page import Report
 from fedfuse.reports.to_plotly import to_plotly
 
@@ -56,7 +56,7 @@ def write(report: Report, out: Path) -> Path:
     return out
 
 
-def arranged(blocks: Sequence[Block]) -> list[tuple[Block, bool]]:
+def arrangement(blocks: Sequence[Block]) -> list[tuple[Block, bool]]:
     """Return each block and whether it takes the full width. Figures are in pairs; one left over takes both places."""
     places: list[tuple[Block, bool]] = []
     left = True
@@ -74,9 +74,16 @@ def _whole(block: Block) -> bool:
 
 
 def _render(report: Report, **settings: Any) -> str:
-    figures = {block.key: to_plotly(block) for block in drawn(report.sections) if not isinstance(block, Table)}
+    figures = {
+        block.key: to_plotly(block) for block in figures_and_tables(report.sections) if not isinstance(block, Table)
+    }
     # Escape "<", so that no text can close the script element.
     data = json.dumps(figures, allow_nan=False).replace("<", "\\u003c")
     return _template().render(
-        arranged=arranged, report=report, figures=data, style=_asset("page.css"), script=_asset("page.js"), **settings
+        arrangement=arrangement,
+        report=report,
+        figures=data,
+        style=_asset("page.css"),
+        script=_asset("page.js"),
+        **settings,
     )

@@ -211,7 +211,7 @@ def _(figure: Parallel) -> Plotly:
                 "y": [column[number] for column in heights],
                 "line": {"color": f"@shade/{level:.3f}", "width": 2},
                 "marker": {"size": 6},
-                "text": [f"{_plain(a.name)} = {_plain(a.said(a.values[number]))}" for a in figure.axes],
+                "text": [f"{_plain(a.name)} = {_plain(a.label(a.values[number]))}" for a in figure.axes],
                 "hovertemplate": "%{text}<extra></extra>",
                 "showlegend": False,
             }

@@ -380,7 +380,7 @@ def test_samples_resemble_what_was_learned(digits: Source) -> None:
 
 
 def test_trainer_refuses(digits: Source) -> None:
-    with pytest.raises(FedfuseError, match=r"steps = 0 must be positive"):
+    with pytest.raises(FedfuseError, match=r"steps=0"):
         Trainer(steps=0)
     with pytest.raises(FedfuseError, match=r"trained on images, but this data is .* choose a source of images"):
         Trainer(steps=1)(load("swiss-roll", arguments={"examples": 30}).train)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.optim import Adam
 from torch.optim.lr_scheduler import OneCycleLR
 
-from fedfuse import rng
+from fedfuse import bounds, rng
 from fedfuse.data.examples import Examples
 from fedfuse.data.generators.net import Decoder, Encoder, Flow, Generator, Shape
 from fedfuse.threads import threads
@@ -57,9 +57,8 @@ class Trainer:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("latent", "width", "steps", "batch_size", "lr"):
-            if not getattr(self, name) > 0:
-                raise FedfuseError(f"generator: {name} = {getattr(self, name)} must be positive")
+        bounds.positive("generator", latent=self.latent, width=self.width, steps=self.steps)
+        bounds.positive("generator", batch_size=self.batch_size, lr=self.lr)
 
     def __call__(self, images: Examples, watch: Watch = lambda *_: None) -> Trained:
         """Train a generator. The same images and settings give the same bits."""

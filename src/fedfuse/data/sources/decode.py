@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedfuse.threads import cores
 from fedfuse.types import FedfuseError
 
 BLOCK = 500  # images per report of progress
@@ -62,7 +62,7 @@ def _in_order(work: Callable[[int], None], starts: Sequence[int], threads: bool)
             work(start)
             yield count
         return
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         for count, _ in enumerate(pool.map(work, starts), 1):
             yield count
 

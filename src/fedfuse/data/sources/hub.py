@@ -14,6 +14,7 @@ from fedfuse.data.sources.cache import cached, stamp
 from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Source
 from fedfuse.data.sources.tables import Reading
+from fedfuse.files import slug
 from fedfuse.types import FedfuseError
 
 TIMEOUT = 5.0  # seconds for the hub's first answer; the library itself would retry for minutes
@@ -85,7 +86,7 @@ def from_disk(location: Location, name: str, place: Path, how: Reading) -> Sourc
         splits = _read_parquet(files) if files else _image_folder(location, place)
         return tables.read(name, splits, how, location.progress)
 
-    return cached(location, _slug(name), key, build)
+    return cached(location, slug(name)[-60:] or "data", key, build)
 
 
 def from_hub(location: Location, name: str, how: Reading) -> Source:
@@ -94,7 +95,7 @@ def from_hub(location: Location, name: str, how: Reading) -> Source:
     def build() -> Source:
         return tables.read(name, _download(name, how), how, location.progress)
 
-    return cached(location, _slug(name), {"how": vars(how), "hub": name}, build)
+    return cached(location, slug(name)[-60:] or "data", {"how": vars(how), "hub": name}, build)
 
 
 def parquet_files(place: Path, config: str | None) -> dict[str, list[Path]]:
@@ -200,7 +201,3 @@ def _quiet(datasets: Any) -> Iterator[None]:
     finally:
         if enabled:
             datasets.enable_progress_bars()
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.")[-60:] or "data"
