@@ -18,7 +18,7 @@ algorithm
 fusion local
 algorithms
 engines records
-tracking vet
+safeguard tracking vet
 config round
 runs
 sweeps

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import wraps
-from typing import Any, ParamSpec, Protocol
+from typing import Any, ParamSpec, Protocol, runtime_checkable
 
 from fedfuse.context import Context
 from fedfuse.facts import Facts
@@ -98,6 +98,26 @@ class SendModel:
 
     def __call__(self, server: ServerState, client: int, ctx: Context) -> Task:
         return Task(client, ctx.round, server.models[ctx.archs[client]])
+
+
+@runtime_checkable
+class Checks(Protocol):
+    """A part that can tell before a run that it would not work."""
+
+    def check(self, ctx: Context) -> None:
+        """Raise a FedfuseError if the experiment does not suit this part."""
+
+
+def check_parts(part: object, ctx: Context) -> None:
+    """Let every part within this one check the experiment."""
+    if isinstance(part, Checks):
+        part.check(ctx)
+    if isinstance(part, tuple):
+        for inner in part:
+            check_parts(inner, ctx)
+    elif is_dataclass(part) and not isinstance(part, type):
+        for item in fields(part):
+            check_parts(getattr(part, item.name), ctx)
 
 
 def any_experiment(ctx: Context) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import safetensors
@@ -79,6 +80,16 @@ def decode(blob: bytes) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
     return groups, header
 
 
+def read_header(path: Path) -> dict[str, Any]:
+    """Return the header of an encoded file without reading its tensors."""
+    with _malformed_as_error(f"a fedfuse file: {path}"), path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > path.stat().st_size:
+            raise ValueError("the header is longer than the file")
+        header: dict[str, Any] = json.loads(json.loads(file.read(length))["__metadata__"][HEADER])["header"]
+        return header
+
+
 def _prefixed(prefix: str, groups: Groups) -> dict[str, Tensors]:
     return {f"{prefix}/{name}": tensors for name, tensors in groups.items()}
 
@@ -126,6 +137,9 @@ def decode_update(blob: bytes) -> Update:
     with _malformed_as_error("an update"):
         if type(header["client"]) is not int or not isinstance(header["arch"], str | None):
             raise TypeError("the client is not a number or the architecture not a name")
+        known = () if header["arch"] is None else ("model/params", "model/buffers")
+        if unknown := [name for name in groups if name not in known and not name.startswith("extra/")]:
+            raise ValueError(f"a group {unknown[0]!r} that no update has")
         model = _model("model", header["arch"], groups)
         metrics = {str(name): float(value) for name, value in header["metrics"].items()}
         return Update(header["client"], header["num_examples"], model, _under("extra", groups), metrics)

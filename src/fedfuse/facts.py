@@ -111,6 +111,13 @@ class Student:
     reason: str = ""  # why it ended
     average: Quality | None = None
     student: Quality | None = None
+    diverged: bool = False  # the student is the start or the previous model
+
+
+def divergence(students: Mapping[str, Student]) -> str | None:
+    """Return a warning that names the students whose distillation diverged; None if there is none."""
+    diverged = [f"{arch}: {student.reason}" for arch, student in students.items() if student.diverged]
+    return f"distillation diverged: {'; '.join(diverged)}" if diverged else None
 
 
 @dataclass(frozen=True)

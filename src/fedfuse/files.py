@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -13,6 +14,20 @@ from filelock import FileLock, Timeout
 from fedfuse.types import FedfuseError
 
 LOCK = ".lock"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class WriteError(FedfuseError):
+    """A file that could not be written."""
+
+
+def remedy(error: OSError) -> str:
+    """Return what the user can do about a failed file operation. Only a full disk is told to make room."""
+    if error.errno in FULL:
+        return "make room"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "get write permission"
+    return "look into the cause"
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -29,9 +44,8 @@ def write_whole(path: Path, content: bytes) -> None:
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise FedfuseError(
-            f"{path}: could not be written ({error.strerror}); the previous content is unchanged: "
-            "free disk space and continue with --resume"
+        raise WriteError(
+            f"{path}: could not be written ({error.strerror}); the previous content is unchanged: {remedy(error)}"
         ) from error
     folder = os.open(path.parent, os.O_RDONLY)
     try:

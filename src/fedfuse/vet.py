@@ -22,6 +22,9 @@ class QuorumNotMet(Exception):
     """Too few updates were accepted. The round leaves the model unchanged."""
 
 
+NOT_NEGATIVE = ("running_var", "num_batches_tracked")  # buffers of batch norm
+
+
 class _Refused(Exception):
     pass
 
@@ -39,6 +42,9 @@ class Vetting:
         n = update.num_examples
         if type(n) is not int or not 1 <= n <= self.max_examples:
             raise _Refused(f"claims {n!r} examples; a whole number from 1 to {self.max_examples:,} is accepted")
+        for name, value in update.metrics.items():
+            if not math.isfinite(value):
+                raise _Refused(f"sent the metric {name} = {value}, which is not finite")
         _same_names("groups", update.extra, extras)
         for group, expected in extras.items():
             _same_names(f"tensors of {group}", update.extra[group], expected)
@@ -57,8 +63,8 @@ class Vetting:
         _finite(model.params, "parameter")
         _finite(model.buffers, "buffer")
         for name, buffer in model.buffers.items():
-            if name.endswith("running_var") and bool((buffer < 0).any()):
-                raise _Refused(f"buffer {name} holds a negative variance")
+            if name.endswith(NOT_NEGATIVE) and bool((buffer < 0).any()):
+                raise _Refused(f"buffer {name} is negative")
         if self.max_norm is not None:
             distance = math.sqrt(tree.squared_distance(model.params, template.params))
             if distance > self.max_norm:
@@ -117,26 +123,30 @@ class VettedUpdates:
         self._members = frozenset(self.cohort)
 
     def __iter__(self) -> Iterator[Update]:
+        asked = iter(self.cohort)  # engines answer in the order of the cohort
         for answer in self.answers:
+            client = next(asked, answer.client)
             if isinstance(answer, Failure):
-                self.rejected.setdefault(answer.client, answer.reason)
+                self.rejected.setdefault(client, answer.reason)
                 continue
             try:
-                self._accept(answer)
+                self._accept(answer, client)
             except _Refused as refusal:
-                self.rejected.setdefault(answer.client, str(refusal))
+                self.rejected.setdefault(client, str(refusal))
                 continue
             yield answer
         if len(self.clients) < self.rules.quorum:
             raise QuorumNotMet(f"{len(self.clients)} of {len(self.cohort)} clients, the quorum is {self.rules.quorum}")
 
-    def _accept(self, update: Update) -> None:
+    def _accept(self, update: Update, client: int) -> None:
         groups = update.groups()
         self.params_up += sum(tree.count(g) for g in groups)
         self.bytes_up += sum(tree.nbytes(g) for g in groups)
-        if update.client not in self._members:
+        if client not in self._members:
             raise _Refused("was not asked in this round")
-        if update.client in self.clients or update.client in self.rejected:
+        if update.client != client:
+            raise _Refused(f"answered as client {update.client}")
+        if client in self.clients or client in self.rejected:
             raise _Refused("sent a second update in one round")
         if update.model is None and update.client in self.sent_model:
             raise _Refused("was sent a model and answered without one")

@@ -120,10 +120,23 @@ def test_a_damaged_folder_is_refused(made: Federation, tmp_path: Path) -> None:
     facts = json.loads(manifest.read_text())
     del facts["arrays"]["parts"]
     manifest.write_text(json.dumps(facts))
+    with pytest.raises(arrays.DamagedError, match=r"manifest.json is not as it was written"):
+        Federation.open(tmp_path / "fed")
+    manifest.write_text(json.dumps({**facts, "sha256": arrays._hash_of_manifest(facts)}))
     with pytest.raises(arrays.DamagedError, match=r"is an incomplete federation .* save it again"):
         Federation.open(tmp_path / "fed")
     with pytest.raises(arrays.DamagedError, match="cannot be read"):
         Federation.open(tmp_path / "elsewhere")
+
+
+def test_a_flipped_byte_is_seen_where_the_folder_is_not_brand_new(made: Federation, tmp_path: Path) -> None:
+    made.save(tmp_path / "fed")
+    file = tmp_path / "fed" / "00-train.x.npy"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(arrays.DamagedError, match=r"00-train\.x\.npy is not as it was written"):
+        arrays.read(tmp_path / "fed")
 
 
 def test_a_manifest_cannot_point_out_of_its_folder(made: Federation, tmp_path: Path) -> None:
@@ -132,6 +145,7 @@ def test_a_manifest_cannot_point_out_of_its_folder(made: Federation, tmp_path: P
     torch_file.write_bytes((tmp_path / "fed" / "00-train.x.npy").read_bytes())
     (tmp_path / "fed" / "00-train.x.npy").unlink()
     manifest = tmp_path / "fed" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace("00-train.x.npy", "../secret.npy"))
+    facts = json.loads(manifest.read_text().replace("00-train.x.npy", "../secret.npy"))
+    manifest.write_text(json.dumps({**facts, "sha256": arrays._hash_of_manifest(facts)}))
     with pytest.raises(arrays.DamagedError):
         Federation.open(tmp_path / "fed")

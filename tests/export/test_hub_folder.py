@@ -126,6 +126,10 @@ def test_a_transformers_folder_without_all_weights_is_refused(
     tensors = safetensors.torch.load_file(file)
     tensors.popitem()
     safetensors.torch.save_file(tensors, file, metadata)
+    with pytest.raises(fedfuse.FedfuseError, match="SHA-256"):
+        fedfuse.load_model(folder)
+    metadata["fedfuse"] = json.dumps({**json.loads(metadata["fedfuse"]), "sha256": None})  # as a forger would
+    safetensors.torch.save_file(tensors, file, metadata)
     with pytest.raises(fedfuse.FedfuseError, match=r"weights do not match its configuration: \S+ is missing"):
         fedfuse.load_model(folder)
 
@@ -315,7 +319,7 @@ def forged(run: Path, file: Path, tensors: dict[str, torch.Tensor] | None = None
     """The run's model with another header or other tensors."""
     source = run / "models" / "mlp-16-bn.safetensors"
     with safetensors.safe_open(source, "pt") as opened:
-        header = json.loads(opened.metadata()[HEADER]) | changes
+        header = json.loads(opened.metadata()[HEADER]) | {"sha256": None} | changes  # a forger would leave it out
     tensors = safetensors.torch.load_file(source) | (tensors or {})
     safetensors.torch.save_file(tensors, file, {HEADER: json.dumps(header)})
     return file
@@ -348,3 +352,12 @@ def test_loading_draws_from_no_global_generator(run: Path) -> None:
     before = torch.random.get_rng_state()
     fedfuse.load_model(run / "models" / "mlp-16-bn.safetensors")
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_a_flipped_byte_is_seen(run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    content = bytearray((run / "models" / "mlp-16-bn.safetensors").read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(fedfuse.FedfuseError, match=r"model\.safetensors: its SHA-256 does not match"):
+        fedfuse.load_model(file)

@@ -224,7 +224,7 @@ def test_a_finished_run_resumes_to_itself(finished: Path) -> None:
 def test_a_record_that_is_garbled_stops_the_run_and_is_left_alone(finished: Path) -> None:
     garbled = b"garbled\n" + (finished / "rounds.jsonl").read_bytes()
     (finished / "rounds.jsonl").write_bytes(garbled)
-    with pytest.raises(fedfuse.FedfuseError, match=r"rounds\.jsonl: not a record of a round"):
+    with pytest.raises(fedfuse.FedfuseError, match=r"rounds\.jsonl, line 1: is not as it was written"):
         fedfuse.run(tiny(), finished, resume=True)
     assert (finished / "rounds.jsonl").read_bytes() == garbled
 
@@ -253,7 +253,7 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(
     assert full.code == 2, full.text
     assert "Traceback" not in full.text
     assert re.search("could not be written|File too large|No space left|requested and .* written", full.err)
-    assert "--resume" in full.err
+    assert ("continue with --resume" if rounds else "give the same command again") in full.err
     assert lines(tmp_path / "full") == rounds
     freed = cli.here(*command, "--out", tmp_path / "full", "--resume")
     assert freed.code == 0, freed.text

@@ -11,17 +11,19 @@ import torch
 
 from fedfuse.facts import Score
 from fedfuse.files import write_whole
-from fedfuse.records.checkpoint import Checkpoint, latest, save
+from fedfuse.records.checkpoint import Checkpoint, latest, line_hashes, save
 from fedfuse.records.record import RoundRecord
 from fedfuse.testing import bits
 from fedfuse.types import FedfuseError, ServerState
 from tests.doubles import snapshot
 
+RUN = "0" * 64
+
 
 def at(round: int) -> Checkpoint:
-    done = RoundRecord(round, [0], 0.5, 1.0, {"one": Score(0.5, 1.0)}, 1, 1, 4, 4, {"local": 0.1})
+    record = RoundRecord(round, [0], 0.5, 1.0, {"one": Score(0.5, 1.0)}, 1, 1, 4, 4, {"local": 0.1})
     server = ServerState(round, {"one": snapshot(float(round))}, {"velocity/one": {"w": torch.ones(1)}})
-    return Checkpoint(server, {3: {"own": {"c": torch.tensor(round)}}}, done)
+    return Checkpoint(server, {3: {"own": {"c": torch.tensor(round)}}}, record, RUN, ["ab"] * (round - 1))
 
 
 def rounds_in(folder: Path) -> list[int]:
@@ -30,7 +32,7 @@ def rounds_in(folder: Path) -> list[int]:
 
 def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     save(tmp_path, at(7))
-    found, damaged = latest(tmp_path)
+    found, damaged = latest(tmp_path, RUN)
     assert found is not None
     assert damaged == []
     assert found.record == at(7).record
@@ -43,13 +45,13 @@ def test_the_last_three_are_kept(tmp_path: Path) -> None:
     for round in range(1, 12):
         save(tmp_path, at(round))
     assert rounds_in(tmp_path) == [9, 10, 11]
-    found, _ = latest(tmp_path)
+    found, _ = latest(tmp_path, RUN)
     assert found is not None
     assert found.server.round == 11
 
 
 def test_no_folder_is_no_checkpoint(tmp_path: Path) -> None:
-    assert latest(tmp_path / "none") == (None, [])
+    assert latest(tmp_path / "none", RUN) == (None, [])
 
 
 def truncated(path: Path) -> None:
@@ -72,20 +74,20 @@ def test_a_damaged_newest_is_set_aside_and_the_one_before_used(tmp_path: Path, d
     for round in (1, 2, 3):
         newest = save(tmp_path, at(round))
     damage(newest)  # type: ignore[operator]
-    found, damaged = latest(tmp_path)
+    found, damaged = latest(tmp_path, RUN)
     assert found is not None
     assert found.server.round == 2
     assert len(damaged) == 1
     assert "SHA-256" in damaged[0]
     assert newest.name in damaged[0]
     assert newest.with_name(newest.name + ".damaged").exists()  # kept for whoever wants to look
-    assert latest(tmp_path)[1] == []
+    assert latest(tmp_path, RUN)[1] == []
 
 
 def test_two_damaged_ones_leave_the_third(tmp_path: Path) -> None:
     for path in [save(tmp_path, at(round)) for round in (1, 2, 3)][1:]:
         truncated(path)
-    found, damaged = latest(tmp_path)
+    found, damaged = latest(tmp_path, RUN)
     assert found is not None
     assert (found.server.round, len(damaged)) == (1, 2)
 
@@ -96,7 +98,7 @@ def test_a_file_whose_name_was_forged_to_fit_is_no_checkpoint(tmp_path: Path) ->
 
     blob = b"nothing"
     (tmp_path / f"round-000001-{hashlib.sha256(blob).hexdigest()}.safetensors").write_bytes(blob)
-    found, damaged = latest(tmp_path)
+    found, damaged = latest(tmp_path, RUN)
     assert found is None
     assert "not a fedfuse blob" in damaged[0]
 
@@ -104,7 +106,7 @@ def test_a_file_whose_name_was_forged_to_fit_is_no_checkpoint(tmp_path: Path) ->
 def test_what_a_crash_left_half_written_is_cleared_away(tmp_path: Path) -> None:
     newest = save(tmp_path, at(1))
     (tmp_path / f".{newest.name}.tmp").write_bytes(b"half")
-    found, damaged = latest(tmp_path)
+    found, damaged = latest(tmp_path, RUN)
     assert found is not None
     assert damaged == []
     assert [p.name for p in tmp_path.iterdir()] == [newest.name]
@@ -122,7 +124,7 @@ def test_a_write_that_fails_leaves_what_was_there_and_no_litter(
 
     with monkeypatch.context() as patched:
         patched.setattr(*((os, "fsync") if fails == "fsync" else (Path, "open")), no_space)
-        with pytest.raises(FedfuseError, match=r"No space left on device.*free disk space and continue with --resume"):
+        with pytest.raises(FedfuseError, match=r"No space left on device.*make room"):
             write_whole(file, b"after")
     assert file.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [file]
@@ -136,3 +138,18 @@ def test_content_is_on_disk_before_its_name_is(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(Path, "replace", lambda self, target: (steps.append("rename"), replace(self, target)))
     write_whole(tmp_path / "file", b"content")
     assert steps == ["fsync", "rename", "fsync"]  # the last one is the folder's
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, at(2))
+    with pytest.raises(FedfuseError, match="is the checkpoint of another run"):
+        latest(tmp_path, "1" * 64)
+    assert path.exists()  # it is not damaged: it is left where it is
+
+
+def test_the_header_alone_says_which_lines_there_were(tmp_path: Path) -> None:
+    assert line_hashes(tmp_path / "none") is None
+    save(tmp_path, at(3))
+    assert line_hashes(tmp_path) == (3, ["ab", "ab"])
+    (tmp_path / f"round-000009-{'0' * 64}.safetensors").write_bytes(b"nothing")
+    assert line_hashes(tmp_path) == (3, ["ab", "ab"])

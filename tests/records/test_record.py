@@ -75,7 +75,7 @@ def test_a_line_that_a_crash_cut_short_is_passed_over(tmp_path: Path) -> None:
 def test_a_line_that_is_no_record_is_an_error_that_names_the_file(tmp_path: Path, line: str) -> None:
     file = tmp_path / "rounds.jsonl"
     file.write_text(line + "\n")
-    with pytest.raises(FedfuseError, match=r"rounds\.jsonl: not a record of a round"):
+    with pytest.raises(FedfuseError, match=r"rounds\.jsonl, line 1: not a record of a round"):
         record.read(file)
 
 
@@ -87,11 +87,23 @@ def test_rewriting_replaces_all_and_leaves_nothing_beside_it(tmp_path: Path) -> 
     file = tmp_path / "rounds.jsonl"
     for round in (1, 2, 3):
         record.append(file, a_record(round))
-    record.rewrite(file, [a_record(1), replace(a_record(2), note="again")])
+    record.rewrite(file, [a_record(1).line(), replace(a_record(2), note="again").line()])
     assert [(r.round, r.note) for r in record.read(file)] == [(1, None), (2, "again")]
     assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_record_that_cannot_be_written_says_where_it_still_is(tmp_path: Path) -> None:
-    with pytest.raises(FedfuseError, match=r"could not be written.*in the checkpoint.*--resume"):
+    with pytest.raises(FedfuseError, match=r"could not be written.*in the checkpoint"):
         record.append(tmp_path / "no folder" / "rounds.jsonl", a_record())
+
+
+@pytest.mark.parametrize(
+    ("order", "line"),
+    [([1, 3], 2), ([1, 1, 2], 2), ([2, 1], 1), ([1, 2, 2], 3), ([2], 1)],
+    ids=["missing", "doubled", "shuffled", "last doubled", "first missing"],
+)
+def test_rounds_in_another_order_are_an_error_that_names_the_line(tmp_path: Path, order: list[int], line: int) -> None:
+    file = tmp_path / "rounds.jsonl"
+    record.rewrite(file, [a_record(round).line() for round in order])
+    with pytest.raises(FedfuseError, match=rf"rounds\.jsonl, line {line}: holds round"):
+        record.read(file)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
 import shutil
@@ -18,7 +20,8 @@ from fedfuse.data.examples import Examples
 from fedfuse.files import slug
 from fedfuse.types import FedfuseError
 
-FORMAT = 1
+FORMAT = 2
+CHUNK = 1 << 24  # bytes hashed at a time
 MANIFEST = "manifest.json"
 
 
@@ -36,9 +39,11 @@ def write(folder: Path, arrays: Mapping[str, Tensor], facts: Mapping[str, Any]) 
         for number, (name, array) in enumerate(arrays.items()):
             file = f"{number:02d}-{slug(name, '_')}.npy"
             values = array.contiguous().numpy()
-            np.save(staging / file, values, allow_pickle=False)
-            entries[name] = {"file": file, "dtype": str(values.dtype), "shape": list(values.shape)}
+            _save(staging / file, values)
+            shape = list(values.shape)
+            entries[name] = {"file": file, "dtype": str(values.dtype), "shape": shape, "sha256": _hash(values)}
         manifest = {"format": FORMAT, "facts": dict(facts), "arrays": entries}
+        manifest["sha256"] = _hash_of_manifest(manifest)
         (staging / MANIFEST).write_text(json.dumps(manifest, indent=1))
         if folder.exists():
             folder.rename(Path(scratch, "old"))
@@ -49,27 +54,53 @@ def write(folder: Path, arrays: Mapping[str, Tensor], facts: Mapping[str, Any]) 
                 raise
 
 
-def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the arrays and facts in `folder`. The arrays are mapped copy-on-write: writing to one changes no file."""
+def _save(file: Path, values: np.ndarray[Any, Any]) -> None:
+    try:
+        np.save(file, values, allow_pickle=False)
+    except OSError as error:  # of a short write numpy says only how many bytes there were
+        raise error if error.errno else OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file)) from error
+
+
+def _hash(values: np.ndarray[Any, Any]) -> str:
+    digest, flat = hashlib.sha256(), values.reshape(-1).view(np.uint8)
+    for start in range(0, len(flat), CHUNK):
+        digest.update(flat[start : start + CHUNK].tobytes())
+    return digest.hexdigest()
+
+
+def _hash_of_manifest(manifest: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def read(folder: Path, *, verify: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the arrays and facts in `folder`. The arrays are mapped copy-on-write: writing to one changes no file.
+
+    verify: compare the content with the hashes of the manifest. Workers do without: their folder was just written.
+    """
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
         if manifest["format"] != FORMAT:
             raise DamagedError(
                 f"{folder} has format {manifest['format']}, this version reads {FORMAT}: create it again"
             )
-        arrays = {name: _open(folder, entry) for name, entry in manifest["arrays"].items()}
+        if manifest["sha256"] != _hash_of_manifest(manifest):
+            raise ValueError(f"{MANIFEST} is not as it was written")
+        arrays = {name: _open(folder, entry, verify) for name, entry in manifest["arrays"].items()}
         return arrays, dict(manifest["facts"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError) as error:
         raise DamagedError(f"{folder} cannot be read ({error}): delete it and create it again") from error
 
 
-def _open(folder: Path, entry: Mapping[str, Any]) -> Tensor:
+def _open(folder: Path, entry: Mapping[str, Any], verify: bool) -> Tensor:
     # Use the bare file name only, so that an untrusted manifest cannot point outside its folder.
     array = np.load(folder / Path(entry["file"]).name, mmap_mode="c", allow_pickle=False)
     if str(array.dtype) != entry["dtype"] or list(array.shape) != entry["shape"]:
         raise ValueError(
             f"{entry['file']} is {array.dtype} {array.shape}, but the manifest says {entry['dtype']} {entry['shape']}"
         )
+    if verify and _hash(array) != entry["sha256"]:
+        raise ValueError(f"{entry['file']} is not as it was written")
     return torch.from_numpy(array)
 
 

@@ -68,7 +68,7 @@ def source(
     `classes` keeps only these classes and `without` drops classes, by name or number. `size` (a number, or a fraction
     below 1) then draws from the rest. `arguments` are the settings of that data set.
     """
-    other = load_from(location, name, arguments or {})
+    other = load_from(location, name, arguments or {}, labeled=False)
     rows = _of_classes(other, name, classes, without)
     if size is not None:
         rows = rows[plain(len(rows), amount(size, len(rows), f"pool {name}: size"), rng)[1]]

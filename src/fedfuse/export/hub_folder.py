@@ -15,7 +15,7 @@ from fedfuse import signature
 from fedfuse.export.card import Records, card
 from fedfuse.files import write_whole
 from fedfuse.models import transformers_folder
-from fedfuse.models.file import MODEL, Header, imports_code, read_header, write_model
+from fedfuse.models.file import MODEL, Header, checked_tensors, imports_code, read_header, write_model
 from fedfuse.records.directory import EXPERIMENT, MODELS
 from fedfuse.records.stored import StoredRun
 from fedfuse.signature import did_you_mean
@@ -100,7 +100,7 @@ def _refuse_to_overwrite(folder: Path, force: bool) -> None:
 
 def _write_model(folder: Path, file: Path, header: Header) -> Header:
     """Write weights and configuration, and return the exported model's header, without a local path."""
-    tensors = safetensors.torch.load_file(file)
+    tensors = checked_tensors(file, header)
     if not transformers_folder.holds(header.arch):
         write_model(folder / MODEL, header, tensors)
         config = {"library_name": "fedfuse", **header.model_dump()}

@@ -42,9 +42,12 @@ class DropWorst:
     def __post_init__(self) -> None:
         bounds.not_negative(self, "0 drops none", factor=self.factor, deviations=self.deviations)
 
-    def __call__(self, updates: Iterable[Update], ctx: Context) -> Iterator[tuple[Update, str | None]]:
+    def check(self, ctx: Context) -> None:
         if not len(ctx.data.validation):
             raise FedfuseError("drop-worst needs validation accuracies: set data.validation")
+
+    def __call__(self, updates: Iterable[Update], ctx: Context) -> Iterator[tuple[Update, str | None]]:
+        self.check(ctx)
         threshold = self.factor / ctx.data.validation.classes
         if self.deviations is None:
             for update in updates:

@@ -13,6 +13,7 @@ import torch
 
 from fedfuse import bounds, tree
 from fedfuse.context import Context
+from fedfuse.data.examples import Examples
 from fedfuse.facts import Facts
 from fedfuse.fusion.batch_norm import recompute_batch_norm
 from fedfuse.types import FedfuseError, Groups, ServerState, Snapshot, Update, model_of
@@ -53,6 +54,10 @@ class WeightedMean:
     weights: Weights = "examples"
     buffers: BufferPolicy = "mean"
 
+    def check(self, ctx: Context) -> None:
+        if self.buffers == "recalibrate":
+            _pool_for_buffers(ctx)
+
     def start(self, server: ServerState, ctx: Context) -> RunningAggregate:
         return _RunningWeightedMean(self, server, ctx)
 
@@ -83,13 +88,18 @@ def with_buffers(model: Snapshot, policy: BufferPolicy, server: ServerState, ctx
 
 def recalibrate(model: Snapshot, ctx: Context, batch_size: int = 256) -> Snapshot:
     """Return the model with batch-norm statistics measured on the pool, as a mean over its batches."""
-    pool = ctx.pool
-    if pool is None:
-        raise FedfuseError("buffers = 'recalibrate' measures batch-norm statistics on the pool: set data.pool")
+    pool = _pool_for_buffers(ctx)
     net = ctx.nets.load(model)
     layers = ctx.rng("recalibrate", ctx.round, model.arch)
     recompute_batch_norm(net, pool, torch.arange(len(pool)), batch_size, layers)
     return Snapshot.of(model.arch, net)
+
+
+def _pool_for_buffers(ctx: Context) -> Examples:
+    pool = ctx.at(max(1, ctx.round)).pool
+    if pool is None:
+        raise FedfuseError("buffers = 'recalibrate' measures batch-norm statistics on the pool: set data.pool")
+    return pool
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from fedfuse import optimizers, rng
 from fedfuse.data.augment import augmentation
 from fedfuse.fusion.labelling import SoftLabels
 from fedfuse.predict import Pool
-from fedfuse.types import FedfuseError
+from fedfuse.types import NotFiniteError
 
 Draw = Callable[[str], torch.Generator]  # a purpose -> its generator
 CHECK_EVERY = 100  # steps between two checks that the loss is finite
@@ -86,7 +86,7 @@ class Descent:
         recent = self._cross_entropies[max(0, self.taken - CHECK_EVERY) : self.taken]
         if not bool(torch.isfinite(recent).all()):
             step = self.taken - len(recent) + int(torch.isfinite(recent).logical_not().nonzero()[0]) + 1
-            raise FedfuseError(f"the loss of distillation step {step} is not finite: lower lr or clip the gradient")
+            raise NotFiniteError(f"the loss of distillation step {step} is not finite: lower lr or clip the gradient")
 
     def losses(self) -> Tensor:
         """Return the loss of each step's batch (steps,): the cross entropy minus its floor."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
 from fedfuse.data.augment import augmentation
 from fedfuse.evaluate import evaluate
-from fedfuse.facts import Facts, FirstAndLast, Quality, Student
+from fedfuse.facts import Facts, FirstAndLast, Quality, Student, divergence
 from fedfuse.fusion.admission import Admission, admit_all
 from fedfuse.fusion.aggregate import Aggregate, Averaged, WeightedMean
 from fedfuse.fusion.diagnostics import Diagnostics
@@ -21,10 +23,10 @@ from fedfuse.fusion.ensemble import Clients, Ensemble, Teacher
 from fedfuse.fusion.labelling import Labelling, SoftLabels
 from fedfuse.fusion.loss import Loss, SoftCrossEntropy
 from fedfuse.fusion.students import PerArchitecture, Students
-from fedfuse.fusion.table import NotFiniteError, augmented_views, reachable
+from fedfuse.fusion.table import augmented_views, logits_of, reachable
 from fedfuse.fusion.target import MeanLogits, Target
 from fedfuse.predict import Pool
-from fedfuse.types import FedfuseError, ServerState, Snapshot, Tensors, Update, model_of
+from fedfuse.types import FedfuseError, NotFiniteError, ServerState, Snapshot, Tensors, Update, model_of
 
 STREAK = "fusion/below average"  # in the server's memory: the number of rounds in a row, by architecture
 WARN_AFTER = 3  # rounds in a row
@@ -69,21 +71,28 @@ class Distilled:
         averages, memory = average.value()
         for teacher in ensemble.value(averages):
             runs.add(teacher)
-        if not averages or not runs.labels.teachers:
+        try:
+            labels = self.loss(runs.labels.value()) if averages and runs.labels.teachers else None
+            reason = "no model was left to teach"
+        except NotFiniteError as problem:
+            labels, reason = None, str(problem)
+        if labels is None:
             rest = "the averages, undistilled" if averages else "the previous models"
             state = ServerState(server.round + 1, {**server.models, **averages}, memory)
-            return state, replace(runs.facts(), warning=f"no model was left to teach: the server keeps {rest}")
+            return state, replace(runs.facts(), warning=f"{reason}: the server keeps {rest}")
 
-        labels = self.loss(runs.labels.value())
         models: dict[str, Snapshot] = {}
         facts: dict[str, Student] = {}
         for arch, start in students.starts(averages).items():
-            models[arch], facts[arch] = self._distil(start, averages.get(arch), labels, runs)
+            models[arch], facts[arch] = self._distil(start, server.models[arch], averages.get(arch), labels, runs)
 
         streak = _rounds_below_average(memory.get(STREAK, {}), facts)
         memory = {**memory, STREAK: streak} if streak else memory
         state = ServerState(server.round + 1, students.value(averages, models), memory)
-        return state, replace(runs.facts(), students=facts, warning=_warning(streak))
+        return state, replace(runs.facts(), students=facts, warning=divergence(facts) or _warning(streak))
+
+    def check(self, ctx: Context) -> None:
+        self._pool(ctx.at(1))
 
     def _pool(self, ctx: Context) -> tuple[Pool, Tensor]:
         """Return the pool, and those of its rows (n,) that the distiller can use."""
@@ -99,19 +108,25 @@ class Distilled:
         return copies, reachable(len(copies), self.distiller.plan(len(copies)), size, ctx.rng("view", ctx.round))
 
     def _distil(
-        self, start: Snapshot, average: Snapshot | None, labels: SoftLabels, runs: _TeacherRuns
+        self, start: Snapshot, previous: Snapshot, average: Snapshot | None, labels: SoftLabels, runs: _TeacherRuns
     ) -> tuple[Snapshot, Student]:
-        """Train one student. Return it and its facts."""
+        """Train one student. Return it and its facts. If training diverges, return the start or the previous model."""
         ctx, arch = runs.ctx, start.arch
         before = None if average is None else runs.quality(average, f"the average {arch}")
         net = ctx.nets.load(start, "student")
-        distillation = self.distiller(
-            net, runs.labels.pool, labels, runs.validate, lambda what: ctx.rng(f"distil {what}", ctx.round, arch)
-        )
+        try:
+            end = self.distiller(
+                net, runs.labels.pool, labels, runs.validate, lambda what: ctx.rng(f"distil {what}", ctx.round, arch)
+            )
+            logits_of(net, runs.labels.pool, labels.rows[: self.distiller.batch_size], f"the student {arch}")
+        except NotFiniteError as problem:
+            kept, which = runs.better(start, previous, labels)
+            reason = f"{problem}; the server keeps {which}"
+            return kept, Student(0, FirstAndLast(math.nan, math.nan), reason, before, diverged=True)
         student = Snapshot.of(arch, net)
-        losses = FirstAndLast(float(distillation.losses[0]), float(distillation.losses[-1]))
+        losses = FirstAndLast(float(end.losses[0]), float(end.losses[-1]))
         after = runs.quality(student, f"the student {arch}")
-        return student, Student(distillation.steps, losses, distillation.reason, before, after)
+        return student, Student(end.steps, losses, end.reason, before, after)
 
 
 class _TeacherRuns:
@@ -154,10 +169,30 @@ class _TeacherRuns:
             self.diagnostics.add_client(client, on_probe)
 
     def quality(self, model: Snapshot, name: str) -> Quality:
-        """Measure a model on the probe and, where there is any, on validation data."""
+        """Return the model's quality on the probe and, where there is any, on validation data."""
         net = self.ctx.nets.load(model, "teacher")
         accuracy = None if self.validate is None else self.validate(net)
-        return replace(self.diagnostics.quality(net, name), validation=accuracy)
+        try:
+            return replace(self.diagnostics.quality(net, name), validation=accuracy)
+        except NotFiniteError:
+            return Quality(validation=accuracy)
+
+    def better(self, start: Snapshot, previous: Snapshot, labels: SoftLabels) -> tuple[Snapshot, str]:
+        """Return the one of these two models that is better on validation data, else on the labels, and its name."""
+        names = {"the student's start": start, "the previous model": previous}
+        scores = {name: self._score(model, labels) for name, model in names.items()}
+        best = max(scores, key=lambda name: scores[name])
+        return names[best], best
+
+    def _score(self, model: Snapshot, labels: SoftLabels) -> float:
+        """The validation accuracy, else minus the cross entropy with the labels; -inf if it is not finite."""
+        net = self.ctx.nets.load(model, "teacher")
+        try:
+            logits = logits_of(net, self.labels.pool, labels.rows, model.arch)
+            score = -float(F.cross_entropy(logits.double(), labels.probs.double()))
+            return self.validate(net) if self.validate is not None else score
+        except NotFiniteError:
+            return -math.inf
 
     def facts(self) -> Facts:
         dropped = {str(client): reason for client, reason in sorted(self.dropped.items())}

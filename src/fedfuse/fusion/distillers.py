@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from fedfuse import bounds, optimizers
+from fedfuse.context import Context
+from fedfuse.data.augment import augmentation
 from fedfuse.fusion.batch_norm import recompute_batch_norm
 from fedfuse.fusion.descent import Descent, Draw
 from fedfuse.fusion.labelling import SoftLabels
@@ -68,6 +70,9 @@ class AdamCosine:
         bounds.positive(self, lr=self.lr, steps=self.steps, batch_size=self.batch_size, clip=self.clip)
         bounds.positive(self, patience=self.patience, every=self.every)
 
+    def check(self, ctx: Context) -> None:
+        augmentation(self.augment, ctx.data.train.shape)
+
     def plan(self, rows: int) -> int:
         _batches_per_epoch(rows, self.batch_size)
         return self.steps
@@ -115,6 +120,9 @@ class SGD:
         bounds.positive(self, clip=self.clip)
         if self.epochs is not None and self.steps is not None:
             raise FedfuseError(f"SGD(epochs={self.epochs}, steps={self.steps}): give only one of the two")
+
+    def check(self, ctx: Context) -> None:
+        augmentation(self.augment, ctx.data.train.shape)
 
     def plan(self, rows: int) -> int:
         per_epoch = _batches_per_epoch(rows, self.batch_size)
@@ -173,6 +181,9 @@ class SWA:
 
     def collects(self, step: int) -> bool:
         return step > self.swa_start and step % self.cycle == 0
+
+    def check(self, ctx: Context) -> None:
+        augmentation(self.augment, ctx.data.train.shape)
 
     def plan(self, rows: int) -> int:
         steps = self.epochs * _batches_per_epoch(rows, self.batch_size)

@@ -10,7 +10,7 @@ from fedfuse import tree
 from fedfuse.fusion.table import logits_of
 from fedfuse.fusion.target import Diversity, RunningTarget, Target
 from fedfuse.predict import Pool
-from fedfuse.types import FedfuseError
+from fedfuse.types import FedfuseError, NotFiniteError
 
 
 @dataclass(frozen=True)
@@ -57,5 +57,5 @@ class Labelling:
             raise FedfuseError("there is no teacher: give the ensemble at least one model")
         probs, floor, diversity = self._running.value()
         if not tree.all_finite(probs):
-            raise FedfuseError("the ensemble's soft labels are not finite: check the teachers' outputs")
+            raise NotFiniteError("the ensemble's soft labels are not finite: check the teachers' outputs")
         return SoftLabels(self.rows, probs, floor, self.target.temperature, diversity)

@@ -14,7 +14,7 @@ from fedfuse import tree
 from fedfuse.fusion.spill import BOUND, SpillingRows
 from fedfuse.fusion.target import TargetValue, checked_weight
 from fedfuse.predict import BATCH, Pool, predict
-from fedfuse.types import FedfuseError
+from fedfuse.types import FedfuseError, NotFiniteError
 
 T = TypeVar("T")
 
@@ -40,10 +40,6 @@ def augmented_views(
     """Return `count` augmented copies of the pool's `rows` (n,), drawn once for teachers and students alike."""
     batches = [index for _ in range(count) for index in torch.split(rows, 512)]
     return TensorPool(torch.cat([change(pool.batch(index), rng) for index in batches]))
-
-
-class NotFiniteError(FedfuseError):
-    """A teacher's logits contain infinities or NaN."""
 
 
 def reachable(size: int, steps: int, batch_size: int, rng: torch.Generator) -> Tensor:

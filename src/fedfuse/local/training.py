@@ -61,6 +61,9 @@ class Training:
     terms: tuple[Term, ...] = (CrossEntropy(),)
     reports: tuple[Report, ...] = ()
 
+    def check(self, ctx: Context) -> None:
+        augmentation(ctx.local.augment, ctx.data.train.shape)
+
     def __call__(self, task: Task, memory: Groups, ctx: Context) -> Update:
         if task.model is None:
             raise FedfuseError(f"client {task.client} was sent no model to train: brief it with SendModel()")

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from fedfuse.types import FedfuseError
 
 Build = Callable[[int, Shape], nn.Module]  # (classes, shape)
 
+COPIES = 3  # of a model while it is trained: parameters, gradients, the server's
 _SMALLEST = 8  # pixels; on smaller images, pools and strides leave nothing to convolve
 
 
@@ -103,6 +105,7 @@ def check(name: str, classes: int, shape: Shape) -> None:
 
     The weights of this trial come from a separate generator.
     """
+    _check_size(name, classes, shape)
     with rng.ambient(rng.generator(0, "models.check")), torch.no_grad():
         net = build(name, classes=classes, shape=shape).eval()
         try:
@@ -115,6 +118,26 @@ def check(name: str, classes: int, shape: Shape) -> None:
     output = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
     if output != (2, classes):
         raise FedfuseError(f"{name} gives {output} for 2 inputs: with {classes} classes it must give (2, {classes})")
+
+
+def _check_size(name: str, classes: int, shape: Shape) -> None:
+    """Refuse a net whose training would not fit into this machine's memory. It is built without memory."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        with rng.ambient(rng.generator(0, "models.check")), torch.device("meta"):
+            net = build(name, classes=classes, shape=shape)
+    except (RuntimeError, OverflowError) as error:  # a number of elements that no integer holds
+        raise FedfuseError(f"{name} is too large to build ({error}): choose a smaller net") from error
+    except FedfuseError:
+        raise
+    except Exception:  # a user's factory need not work without memory
+        return
+    size = sum(t.numel() * t.element_size() for t in (*net.parameters(), *net.buffers()))
+    if COPIES * size > memory:
+        raise FedfuseError(
+            f"{name} takes {size / 2**30:,.1f} GiB, and training {COPIES} times that; this machine has "
+            f"{memory / 2**30:,.1f} GiB: choose a smaller net"
+        )
 
 
 def _resolve(name: str) -> Build:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,22 @@ class Header(BaseModel):
     mean: tuple[float, ...]
     std: tuple[float, ...]
     labels: tuple[str, ...]
+    sha256: str | None = None  # of the tensors and all of the above
+
+    def with_hash(self, tensors: Tensors) -> Header:
+        """Return the header with the hash of itself and these tensors."""
+        digest = hashlib.sha256(json.dumps(self.model_dump(exclude={"sha256"}), sort_keys=True).encode())
+        for name, tensor in sorted(tensors.items()):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            digest.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        return self.model_copy(update={"sha256": digest.hexdigest()})
+
+    def check(self, tensors: Tensors, path: Path) -> None:
+        """Refuse tensors or a header that are not as they were written."""
+        if self.sha256 is not None and self.with_hash(tensors).sha256 != self.sha256:
+            raise FedfuseError(
+                f"{path}: its SHA-256 does not match its header: it was damaged; restore or export it again"
+            )
 
 
 @dataclass(frozen=True)
@@ -65,6 +82,7 @@ def write_model(path: Path, header: Header, tensors: Tensors, *, for_transformer
     Otherwise the metadata has one entry: safetensors writes several in arbitrary order, and the same model must give
     the same bytes.
     """
+    header = header.with_hash(tensors)
     metadata = {HEADER: json.dumps(header.model_dump()), **({"format": "pt"} if for_transformers else {})}
     write_whole(path, safetensors.torch.save({k: t.contiguous() for k, t in tensors.items()}, metadata=metadata))
 
@@ -89,12 +107,20 @@ def load_model(path: str | Path, *, trust_code: bool = False) -> Loaded:
     header = read_header(file)
     try:
         if folder is not None and transformers_folder.holds(header.arch):
+            checked_tensors(file, header)
             net = transformers_folder.read(folder, header.classes)
         else:
-            net = _with_tensors(header, safetensors.torch.load_file(file), trust_code)
+            net = _with_tensors(header, checked_tensors(file, header), trust_code)
     except (OSError, safetensors.SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise FedfuseError(f"{path}: not a model written by fedfuse: {error}") from error
-    return Loaded(net.eval(), **dict(header))
+    return Loaded(net.eval(), **header.model_dump(exclude={"sha256"}))
+
+
+def checked_tensors(path: Path, header: Header) -> dict[str, Tensor]:
+    """Read the tensors of a model file, and compare them with the header's hash."""
+    tensors: dict[str, Tensor] = safetensors.torch.load_file(path)
+    header.check(tensors, path)
+    return tensors
 
 
 def _with_tensors(header: Header, tensors: Tensors, trust_code: bool) -> nn.Module:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,13 +25,15 @@ NAME = re.compile(r"round-(\d{6})-([0-9a-f]{64})\.safetensors")
 class Checkpoint:
     server: ServerState
     clients: Mapping[int, Groups]  # each client's memory
-    record: RoundRecord | None  # of the last finished round; None before the first
+    record: RoundRecord  # of the last finished round
+    run: str  # the fingerprint of its run
+    lines: Sequence[str] = ()  # a hash of each line of the records before that round
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write this checkpoint, delete all but the newest `KEEP`, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
-    header = {"record": checkpoint.record and checkpoint.record.line()}
+    header = {"record": checkpoint.record.line(), "run": checkpoint.run, "lines": list(checkpoint.lines)}
     blob = codec.encode_state(checkpoint.server, checkpoint.clients, header)
     path = folder / f"round-{checkpoint.server.round:06d}-{hashlib.sha256(blob).hexdigest()}.safetensors"
     write_whole(path, blob)
@@ -40,22 +42,43 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
     return path
 
 
-def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+def latest(folder: Path, run: str) -> tuple[Checkpoint | None, list[str]]:
     """Return the newest intact checkpoint, or None, and a message for each damaged one.
 
-    Damaged files are renamed to `*.damaged`.
+    Damaged files are renamed to `*.damaged`. A checkpoint of a run with another fingerprint is an error.
     """
     problems: list[str] = []
     for leftover in folder.glob(".*.tmp"):  # left by a crash during a write
         leftover.unlink()
     for path in _newest_first(folder):
         try:
-            return _read(path), problems
+            checkpoint = _read(path)
         except FedfuseError as error:
             aside = path.with_name(path.name + ".damaged")
             path.rename(aside)
             problems.append(f"{error}; renamed to {aside.name}")
+            continue
+        if checkpoint.run != run:
+            raise FedfuseError(
+                f"{path}: is the checkpoint of another run, with other settings, data or versions: "
+                "restore this run's own, or start over with another --out"
+            )
+        return checkpoint, problems
     return None, problems
+
+
+def line_hashes(folder: Path) -> tuple[int, Sequence[str]] | None:
+    """Return the round of the newest checkpoint and the hashes of the record lines before it, from its header alone.
+
+    None if there is no checkpoint, or its header cannot be read.
+    """
+    for path in _newest_first(folder):
+        try:
+            header = codec.read_header(path)
+            return int(header["state"]["round"]), [str(line) for line in header["lines"]]
+        except (FedfuseError, KeyError, TypeError, ValueError):
+            continue
+    return None
 
 
 def _newest_first(folder: Path) -> list[Path]:
@@ -71,5 +94,7 @@ def _read(path: Path) -> Checkpoint:
     if hashlib.sha256(blob).hexdigest() != match[2]:
         raise FedfuseError(f"{path.name}: its SHA-256 does not match its name")
     server, clients, header = codec.decode_state(blob)
-    line = header["record"]
-    return Checkpoint(server, clients, None if line is None else RoundRecord.parse(line))
+    try:
+        return Checkpoint(server, clients, RoundRecord.parse(header["record"]), header["run"], header["lines"])
+    except (KeyError, TypeError) as error:
+        raise FedfuseError(f"{path.name}: its header lacks {error}: another version wrote it") from error

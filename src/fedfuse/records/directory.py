@@ -88,10 +88,20 @@ def write_or_compare(file: Path, table: Mapping[str, Any], refusal: str, ignored
     `ignored` keys may differ: they do not affect results.
     """
     if file.exists():
-        before = tomllib.loads(file.read_text(encoding="utf-8"))
+        before = read_toml(file)
         if lines := "\n".join(f"  {line}" for line in differences(before, table, ignored)):
             raise FedfuseError(f"{refusal}\n{lines}\nUse the same settings, or choose another --out")
     write_whole(file, tomli_w.dumps(table).encode())
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """Return the content of a TOML file."""
+    try:
+        return tomllib.loads(file.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise FedfuseError(f"{file}: cannot be read ({error.strerror or error})") from error
+    except (ValueError, RecursionError) as error:
+        raise FedfuseError(f"{file}: not valid TOML ({error}): restore it") from error
 
 
 def read_json(file: Path, kind: type[T]) -> T:

@@ -5,8 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedfuse.records import lines
+from fedfuse.types import FedfuseError
 
 Kind = Literal["begun", "resumed", "warning", "stopped", "finished"]
 
@@ -21,15 +27,23 @@ class Event:
     text: str = ""
 
 
+@cache
+def _adapter() -> TypeAdapter[Event]:
+    return TypeAdapter(Event)
+
+
 def append(path: Path, kind: Kind, round: int, text: str = "") -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(Event(now, kind, round, text))) + "\n")
+    lines.append(path, json.dumps(asdict(Event(now, kind, round, text))))
 
 
 def read(path: Path) -> list[Event]:
-    """Return the events of all complete lines. A kill may have truncated the last line."""
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-    return [Event(**json.loads(line)) for line in lines]
+    """Return the events of all complete lines."""
+    return [_event(text, number, path) for number, text in enumerate(lines.Lines.read(path).texts, 1)]
+
+
+def _event(text: str, number: int, path: Path) -> Event:
+    try:
+        return _adapter().validate_json(text)
+    except ValidationError as error:
+        raise FedfuseError(f"{path}, line {number}: not an event of a run: restore the file, or delete it") from error

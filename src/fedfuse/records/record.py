@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -15,6 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedfuse.evaluate import Details
 from fedfuse.facts import Facts, Number, Score
+from fedfuse.files import WriteError, remedy, write_whole
+from fedfuse.records import lines
 from fedfuse.types import FedfuseError
 
 
@@ -87,7 +88,7 @@ def _without_empty(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     items = {key: _without_empty(v) for key, v in value.items()}
-    return {key: v for key, v in items.items() if v is not None and v != {} and v != ()}
+    return {key: v for key, v in items.items() if v is not None and v is not False and v != {} and v != ()}
 
 
 def _strict(value: Any) -> Any:
@@ -100,35 +101,42 @@ def _strict(value: Any) -> Any:
     return value
 
 
-def append(path: Path, record: RoundRecord) -> None:
+def append(path: Path, record: RoundRecord) -> str:
+    """Append the record, and return its line."""
+    line = record.line()
     try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(record.line() + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        lines.append(path, line)
     except OSError as error:
-        raise FedfuseError(
-            f"{path}: could not be written ({error.strerror}); the last round is in the checkpoint: "
-            "free disk space and continue with --resume"
+        raise WriteError(
+            f"{path}: could not be written ({error.strerror}); its last round is in the checkpoint: {remedy(error)}"
         ) from error
+    return line
 
 
 def read(path: Path) -> list[RoundRecord]:
-    """Return all complete records. Skip a last line that a crash truncated: its round is in the checkpoint."""
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    try:
-        return [RoundRecord.parse(line) for line in lines[:-1]]
-    except FedfuseError as error:
-        raise FedfuseError(f"{path}: {error}: restore the file, or start again with another --out") from error
+    """Return the records of all complete lines: rounds 1, 2, ... in order.
+
+    A crash may cut the last line short: its round is in the checkpoint.
+    """
+    return parse_lines(lines.Lines.read(path).texts, path)
 
 
-def rewrite(path: Path, records: list[RoundRecord]) -> None:
-    """Replace the file in one step."""
-    fresh = path.with_suffix(".tmp")
-    fresh.unlink(missing_ok=True)
-    fresh.touch()
-    for record in records:
-        append(fresh, record)
-    fresh.replace(path)
+def parse_lines(texts: Sequence[str], path: Path) -> list[RoundRecord]:
+    records: list[RoundRecord] = []
+    for number, text in enumerate(texts, 1):
+        try:
+            record = RoundRecord.parse(text)
+        except FedfuseError as error:
+            raise FedfuseError(f"{path}, line {number}: {error}: restore the file") from error
+        if record.round != number:
+            raise FedfuseError(
+                f"{path}, line {number}: holds round {record.round} where round {number} belongs: lines are missing, "
+                "doubled or in another order; restore the file"
+            )
+        records.append(record)
+    return records
+
+
+def rewrite(path: Path, texts: Sequence[str]) -> None:
+    """Replace the file's lines in one step."""
+    write_whole(path, "".join(f"{text}\n" for text in texts).encode())

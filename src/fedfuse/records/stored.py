@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,8 +12,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedfuse.evaluate import Details
-from fedfuse.records import events, record
+from fedfuse.records import checkpoint, events, record
 from fedfuse.records.directory import (
+    CHECKPOINTS,
     EVALUATION,
     EVENTS,
     EXPERIMENT,
@@ -24,9 +24,22 @@ from fedfuse.records.directory import (
     Evaluation,
     FederationFacts,
     read_json,
+    read_toml,
 )
+from fedfuse.records.lines import Lines, digest
 from fedfuse.records.record import RoundRecord
 from fedfuse.types import FedfuseError
+
+
+def check_lines(texts: Sequence[str], last: int, hashes: Sequence[str], file: Path) -> None:
+    """Refuse record lines that are not those that were written before the checkpoint of round `last`."""
+    if len(texts) < last - 1:
+        raise FedfuseError(
+            f"{file}: holds {len(texts)} rounds, and the checkpoint was written after round {last}: restore the file"
+        )
+    for number, (text, written) in enumerate(zip(texts, hashes, strict=False), 1):
+        if digest(text) != written:
+            raise FedfuseError(f"{file}, line {number}: is not as it was written: restore the file")
 
 
 class _Section(BaseModel):
@@ -72,14 +85,11 @@ class StoredExperiment(_Section):
     @staticmethod
     def read(file: Path) -> StoredExperiment:
         try:
-            return StoredExperiment(**tomllib.loads(file.read_text(encoding="utf-8")))
-        except OSError as error:
-            raise FedfuseError(f"{file}: cannot be read ({error.strerror or error})") from error
+            return StoredExperiment(**read_toml(file))
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            raise FedfuseError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from error
-        except ValueError as error:
-            raise FedfuseError(f"{file}: not valid TOML: {error}") from error
+            place = ".".join(map(str, first["loc"]))
+            raise FedfuseError(f"{file}: {place}: {first['msg'].lower()}: restore the file") from error
 
 
 @dataclass(frozen=True)
@@ -92,7 +102,12 @@ class StoredRun:
 
     @staticmethod
     def open(path: Path) -> StoredRun:
-        return StoredRun(path, StoredExperiment.read(path / EXPERIMENT), record.read(path / ROUNDS))
+        """Read a run directory. Records that do not fit the newest checkpoint are an error."""
+        lines = Lines.read(path / ROUNDS)
+        history = record.parse_lines(lines.texts, path / ROUNDS)
+        if (newest := checkpoint.line_hashes(path / CHECKPOINTS)) is not None:
+            check_lines(lines.texts, *newest, path / ROUNDS)
+        return StoredRun(path, StoredExperiment.read(path / EXPERIMENT), history)
 
     @property
     def seed(self) -> int:

@@ -1,36 +1,63 @@
-"""Find where a run continues: after its newest intact checkpoint, or at the beginning."""
+"""Where a run continues: after its newest intact checkpoint, or at the beginning."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from fedfuse.context import Context
 from fedfuse.engines import Engine
 from fedfuse.records import checkpoint, record
-from fedfuse.records.directory import CHECKPOINTS, ROUNDS
+from fedfuse.records.checkpoint import Checkpoint
+from fedfuse.records.directory import CHECKPOINTS, EVENTS, ROUNDS
+from fedfuse.records.lines import Lines, digest
 from fedfuse.records.record import RoundRecord
+from fedfuse.records.stored import check_lines
 from fedfuse.types import FedfuseError, ServerState
 
 
 def recover(
-    ctx: Context, engine: Engine, path: Path, warn: Callable[[str], None]
-) -> tuple[ServerState, list[RoundRecord]]:
-    """Restore the clients' memory. Return the server's state after the last finished round, and the records so far."""
-    latest, problems = checkpoint.latest(path / CHECKPOINTS)
+    ctx: Context, engine: Engine, path: Path, fingerprint: str, warn: Callable[[str], None]
+) -> tuple[ServerState, list[RoundRecord], list[str]]:
+    """Return the server's state after the last finished round, the records until then, and a hash of each line.
+
+    Clients get their memory back. Records that do not fit the checkpoint are an error.
+    """
+    latest, damages = checkpoint.latest(path / CHECKPOINTS, fingerprint)
+    problems = [f"checkpoint {damage}" for damage in damages]
+    lines = Lines.read(path / ROUNDS)
+    if lines.torn:
+        problems.append(f"{ROUNDS}: its last line was cut short and is dropped; the round is in the checkpoint")
+    if Lines.read(path / EVENTS).torn:
+        problems.append(f"{EVENTS}: its last line was cut short and is dropped")
     for problem in problems:
-        warn(f"checkpoint {problem}")
-    records = record.read(path / ROUNDS)
+        warn(problem)
     if latest is None:
-        # Records without a checkpoint mean that the checkpoints are lost, not that the run never began.
-        if problems or records:
-            raise FedfuseError(f"{path / CHECKPOINTS}: no intact checkpoint is left; start again with another --out")
+        # Records without a checkpoint mean that the checkpoints were lost, not that the run never began.
+        if lines.texts:
+            raise FedfuseError(f"{path / CHECKPOINTS}: no intact checkpoint is left; start over with another --out")
         (path / ROUNDS).unlink(missing_ok=True)
-        return ServerState(0, ctx.initial()), []
-    assert latest.record is not None
+        return ServerState(0, ctx.initial()), [], []
+    texts = _texts(lines, latest, path / ROUNDS)
     engine.restore(latest.clients)
+    record.rewrite(path / ROUNDS, texts)
+    return latest.server, record.parse_lines(texts, path / ROUNDS), [digest(text) for text in texts]
+
+
+def _texts(lines: Lines, latest: Checkpoint, file: Path) -> list[str]:
+    """Return the lines of the rounds up to the checkpoint's. The last one may be in the checkpoint only."""
     last = latest.server.round
-    on_file = [r for r in records if r.round == last]
-    history = [*(r for r in records if r.round < last), on_file[0] if on_file else latest.record]
-    record.rewrite(path / ROUNDS, history)
-    return latest.server, history
+    check_lines(lines.texts, last, latest.lines, file)
+    before = list(lines.texts[: last - 1])
+    if len(lines.texts) < last:
+        return [*before, latest.record.line()]
+    written = record.parse_lines(lines.texts[:last], file)[-1]
+    if _without_costs(written) != _without_costs(latest.record):
+        raise FedfuseError(f"{file}, line {last}: is not as it was written: restore the file")
+    return [*before, lines.texts[last - 1]]
+
+
+def _without_costs(outcome: RoundRecord) -> RoundRecord:
+    """The record without what is measured after its checkpoint."""
+    return RoundRecord.parse(replace(outcome, seconds={}, memory={}).line())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import platform
 import resource
 import shutil
@@ -19,8 +21,9 @@ from torch import Tensor
 from fedfuse.config.experiment import Experiment
 from fedfuse.data.federation import Federation
 from fedfuse.data.sources.location import Location
+from fedfuse.dotted import flatten
 from fedfuse.engines import Engine, InProcess, InThreads, Workers
-from fedfuse.files import locked
+from fedfuse.files import WriteError, locked, remedy
 from fedfuse.models.file import Header, save_model
 from fedfuse.records import checkpoint, events, record
 from fedfuse.records.checkpoint import Checkpoint
@@ -29,6 +32,7 @@ from fedfuse.records.directory import (
     CHECKPOINTS,
     EVENTS,
     EXPERIMENT,
+    FEDERATION,
     MODELS,
     ROUNDS,
     SCRATCH,
@@ -36,6 +40,7 @@ from fedfuse.records.directory import (
     write_federation,
     write_or_compare,
 )
+from fedfuse.records.lines import Lines, digest
 from fedfuse.records.observer import Observer, RunInfo
 from fedfuse.records.record import RoundRecord
 from fedfuse.round import run_round
@@ -86,23 +91,48 @@ def run(
     """
     path = Path(out) if out is not None else default_path(experiment, resume)
     display = display or Silent()
+    if resume:
+        refuse_local_objects(experiment, "resume: another process")
     try:
-        if (path / EXPERIMENT).exists() and not resume:
-            raise FedfuseError(f"{path} already holds a run: continue with --resume, or choose another --out")
-        if resume:
-            refuse_local_objects(experiment, "resume: another process")
+        _refuse_to_overwrite(path, resume)
         data = federation or load_federation(experiment, Location.at(progress=display.preparing))
         setup = set_up(experiment, data)
         check_setup(setup)
         path.mkdir(parents=True, exist_ok=True)
         with locked(path), _scratch(path), threads(experiment.run.threads):
+            _refuse_to_overwrite(path, resume)
+            if not has_rounds(path):
+                _clear(path)
             return _Running(setup, path, display).run(observers, engines or local_engine)
     except BrokenPipeError:
         raise
+    except WriteError as error:
+        raise FedfuseError(f"{error}; {_continue(path)}") from error.__cause__
     except OSError as error:
-        raise FedfuseError(
-            f"{path}: {error.strerror or error}; every finished round is on disk: fix this and continue with --resume"
-        ) from error
+        place = error.filename or path
+        raise FedfuseError(f"{place}: {error.strerror or error}: {remedy(error)}; {_continue(path)}") from error
+
+
+def has_rounds(path: Path) -> bool:
+    """Return whether a run directory holds a finished round."""
+    return any((path / CHECKPOINTS).glob("round-*")) or bool(Lines.read(path / ROUNDS).texts)
+
+
+def _refuse_to_overwrite(path: Path, resume: bool) -> None:
+    if not resume and has_rounds(path):
+        raise FedfuseError(f"{path} already holds a run: continue with --resume, or choose another --out")
+
+
+def _clear(path: Path) -> None:
+    """Remove what a run left that finished no round: it may begin anew, with other settings too."""
+    for name in (EXPERIMENT, FEDERATION, ROUNDS, EVENTS):
+        (path / name).unlink(missing_ok=True)
+
+
+def _continue(path: Path) -> str:
+    if has_rounds(path):
+        return "every finished round is on disk: continue with --resume"
+    return "no round was finished: give the same command again"
 
 
 class _Running:
@@ -112,6 +142,7 @@ class _Running:
         self.setup, self.path, self.display = setup, path, display
         self.experiment = setup.experiment
         self.history: list[RoundRecord] = []
+        self.lines: list[str] = []  # a hash of each record's line
 
     def run(self, observers: Sequence[Observer], engines: EngineMaker) -> Run:
         federation = self.setup.federation
@@ -119,6 +150,7 @@ class _Running:
         refusal = f"{self.path} cannot be resumed with other settings:"
         write_or_compare(self.path / EXPERIMENT, settings, refusal, NO_BIT)
         self.info = RunInfo(self.path, settings, self.experiment.run.rounds)
+        self.fingerprint = fingerprint(settings)
         engine, capability = engines(self.experiment, federation, self.path)
         with closing(engine):
             self.setup = self.setup.with_capability(capability)
@@ -133,7 +165,7 @@ class _Running:
 
     def _rounds(self, engine: Engine, observers: Sequence[Observer]) -> ServerState:
         ctx, algorithm = self.setup.ctx, self.setup.algorithm
-        server, self.history = recover(ctx, engine, self.path, self._warn)
+        server, self.history, self.lines = recover(ctx, engine, self.path, self.fingerprint, self._warn)
         self.display.begin(f"{self.experiment.name} · {algorithm.name}", ctx.rounds, self.history)
         observers = [*trackers(self.experiment.run.track, self._warn), *observers]
         with self._observed(observers):
@@ -143,10 +175,12 @@ class _Running:
                 # The checkpoint contains the record, so a crash between writing the two files loses neither.
                 with clock.stage("checkpoint"):
                     write_evaluation(self.path, outcome)
-                    checkpoint.save(self.path / CHECKPOINTS, Checkpoint(server, engine.memory(), outcome))
+                    memory = engine.memory()
+                    state = Checkpoint(server, memory, outcome, self.fingerprint, self.lines)
+                    checkpoint.save(self.path / CHECKPOINTS, state)
                 seconds = {**outcome.seconds, **clock.seconds}
                 outcome = replace(outcome, seconds=seconds, memory=_peak_memory(engine), details={})
-                record.append(self.path / ROUNDS, outcome)
+                self.lines.append(digest(record.append(self.path / ROUNDS, outcome)))
                 self.history.append(outcome)
                 self.display.round_ends(outcome)
                 for observer in observers:
@@ -225,6 +259,12 @@ def provenance(experiment: Experiment, federation: Federation) -> dict[str, Any]
     }
 
 
+def fingerprint(settings: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of everything that decides the bits of a run."""
+    decisive = {key: value for key, value in flatten(settings).items() if key not in NO_BIT}
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+
 def local_engine(experiment: Experiment, federation: Federation, path: Path) -> tuple[Engine, Tensor | None]:
     """Return an engine of worker processes, or of threads if other processes cannot import the experiment's objects."""
     clients = cohort_size(len(federation.parts), experiment.run.fraction)
@@ -264,9 +304,9 @@ def default_path(experiment: Experiment, resume: bool) -> Path:
     """`runs/<experiment>-<algorithm>-seed<seed>`, followed by a number from the second run on."""
     stem = f"{experiment.name}-{experiment.algorithm.name.replace(':', '-')}-seed{experiment.run.seed}"
     last = 1
-    while (_numbered(stem, last + 1) / EXPERIMENT).exists():
+    while has_rounds(_numbered(stem, last + 1)):
         last += 1
-    if (_numbered(stem, 1) / EXPERIMENT).exists() and not resume:
+    if has_rounds(_numbered(stem, 1)) and not resume:
         last += 1
     return _numbered(stem, last)
 

@@ -8,7 +8,7 @@ from functools import partial
 from torch import Tensor
 
 from fedfuse import models, rng
-from fedfuse.algorithm import Algorithm, Roles
+from fedfuse.algorithm import Algorithm, Roles, check_parts
 from fedfuse.config.experiment import Experiment
 from fedfuse.config.named import ConfigError, Problem
 from fedfuse.context import Context, FreshPool, Nets, assign
@@ -16,7 +16,11 @@ from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation, federate
 from fedfuse.data.sources import load_from
 from fedfuse.data.sources.location import Location
+from fedfuse.select import cohort_size
+from fedfuse.threads import cores
 from fedfuse.types import FedfuseError
+
+WORKERS_PER_CORE = 8  # worker processes: each holds PyTorch and its clients' models
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,8 @@ def check(experiment: Experiment, location: Location | None = None) -> Setup:
 
 
 def check_setup(setup: Setup) -> None:
-    """Raise an error if a net does not fit the data, or the experiment does not suit its algorithm."""
+    """Raise an error for everything that would end the run and can be known before it begins."""
+    _check_run(setup)
     train, roles = setup.federation.train, setup.roles
     server = [("server", roles.server)] if roles.server else []
     for key, arch in [*(("clients", arch) for arch in roles.clients), *server]:
@@ -56,7 +61,26 @@ def check_setup(setup: Setup) -> None:
             models.check(arch, classes=train.classes, shape=train.shape)
         except FedfuseError as error:
             raise ConfigError([Problem(f"models.{key}", arch, str(error))]) from error
-    setup.algorithm.check(setup.ctx)
+    check_parts(setup.algorithm, setup.ctx)
+
+
+def _check_run(setup: Setup) -> None:
+    """Raise an error if the machine or the federation is too small for the settings of [run]."""
+    run, machine = setup.experiment.run, cores()
+    cohort = cohort_size(len(setup.federation), run.fraction)
+    problems = []
+    if run.threads > machine:
+        problems.append(
+            Problem("run.threads", run.threads, f"this machine has {machine} cores: give at most {machine}")
+        )
+    if run.workers > WORKERS_PER_CORE * machine:
+        most = WORKERS_PER_CORE * machine
+        problems.append(Problem("run.workers", run.workers, f"{machine} cores cannot use so many: give at most {most}"))
+    if run.quorum > cohort:
+        right = f"a round asks {cohort} of {len(setup.federation)} clients: lower it, or raise run.fraction"
+        problems.append(Problem("run.quorum", run.quorum, right))
+    if problems:
+        raise ConfigError(problems)
 
 
 def set_up(experiment: Experiment, federation: Federation) -> Setup:

@@ -54,7 +54,7 @@ def _finite_numbers(value: Any, prefix: str = "") -> Iterator[tuple[str, float]]
         else:
             for key, inner in value.items():
                 yield from _finite_numbers(inner, f"{prefix}/{tag(key)}" if prefix else tag(key))
-    elif isinstance(value, int | float) and math.isfinite(value):
+    elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         yield prefix, float(value)
 
 

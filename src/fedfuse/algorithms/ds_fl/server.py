@@ -5,6 +5,7 @@ It defines which public examples a round uses, what is sent about them, and how 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -12,13 +13,13 @@ import torch
 from torch import Tensor
 
 from fedfuse.context import Context
-from fedfuse.facts import EnsembleQuality, Facts, FirstAndLast, Student
+from fedfuse.facts import EnsembleQuality, Facts, FirstAndLast, Student, divergence
 from fedfuse.fusion.diagnostics import Votes
 from fedfuse.fusion.distillers import Distiller
 from fedfuse.fusion.labelling import Labelling, SoftLabels
 from fedfuse.fusion.target import Target, entropy
 from fedfuse.predict import Pool
-from fedfuse.types import Extras, FedfuseError, ServerState, Snapshot, Task, TensorSpec, Update
+from fedfuse.types import Extras, FedfuseError, NotFiniteError, ServerState, Snapshot, Task, TensorSpec, Update
 
 GLOBAL = "global"  # in the server's memory and in a task: the soft labels, and the round whose examples they label
 PREDICTED = "predicted"  # in an update
@@ -105,10 +106,12 @@ class LabelsAveraged:
             return replace(server, round=server.round + 1), replace(facts, warning=warning)
         labels = labelling.value()
         distilled = {arch: self._distil(model, pool, labels, ctx) for arch, model in server.models.items()}
+        students = {arch: student for arch, (_, student) in distilled.items()}
         facts = replace(
             facts,
             ensemble=EnsembleQuality(disagreement=votes.disagreement(), entropy=votes.entropy()),
-            students={arch: student for arch, (_, student) in distilled.items()},
+            students=students,
+            warning=divergence(students),
             own={"rows": len(rows), "label_entropy": float(entropy(labels.probs).mean())},
         )
         memory = {GLOBAL: {"probs": labels.probs, "round": torch.tensor(ctx.round)}}
@@ -116,6 +119,10 @@ class LabelsAveraged:
 
     def _distil(self, model: Snapshot, pool: Pool, labels: SoftLabels, ctx: Context) -> tuple[Snapshot, Student]:
         net = ctx.nets.load(model, "student")
-        result = self.learn(net, pool, labels, None, lambda what: ctx.rng(f"distil {what}", ctx.round, model.arch))
+        try:
+            result = self.learn(net, pool, labels, None, lambda what: ctx.rng(f"distil {what}", ctx.round, model.arch))
+        except NotFiniteError as problem:
+            reason = f"{problem}; the server keeps the previous model"
+            return model, Student(0, FirstAndLast(math.nan, math.nan), reason, diverged=True)
         losses = FirstAndLast(float(result.losses[0]), float(result.losses[-1]))
         return Snapshot.of(model.arch, net), Student(result.steps, losses, result.reason)

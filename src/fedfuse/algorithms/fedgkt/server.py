@@ -16,11 +16,11 @@ from fedfuse.algorithms.fedgkt.features import Received
 from fedfuse.context import Context
 from fedfuse.evaluate import accuracy
 from fedfuse.facts import Facts, FirstAndLast, Spread, Student
-from fedfuse.fusion.table import NotFiniteError, logits_of
+from fedfuse.fusion.table import logits_of
 from fedfuse.local.training import cuts
 from fedfuse.models.split import Split, joined, parts
 from fedfuse.optimizers import Adam
-from fedfuse.types import FedfuseError, ServerState, Snapshot, Task, Update
+from fedfuse.types import FedfuseError, NotFiniteError, ServerState, Snapshot, Task, Update
 
 
 @dataclass(frozen=True)

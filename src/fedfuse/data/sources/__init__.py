@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from fedfuse import signature
 from fedfuse.data.sources import made, named
+from fedfuse.data.sources.checks import check_source, check_unlabeled
 from fedfuse.data.sources.hub import files_or_hub, places
 from fedfuse.data.sources.location import Location, Progress
 from fedfuse.data.sources.memory import names_arrays, read_arrays
@@ -69,17 +70,28 @@ def load(
     return load_from(Location.at(data_dir, progress), name, arguments or {})
 
 
-def load_from(location: Location, name: str, arguments: Mapping[str, object]) -> Source:
-    """Like `load`, with a location."""
+def load_from(location: Location, name: str, arguments: Mapping[str, object], *, labeled: bool = True) -> Source:
+    """Like `load`, with a location. Without `labeled`, the labels and the test data do not matter."""
     function = source_function(name, location)
     settings = _validate(function, name, arguments)
+    check = check_source if labeled else check_unlabeled
+    return check(_load(function, location, name, settings), name)
+
+
+def _load(function: Callable[..., Any], location: Location, name: str, settings: Mapping[str, Any]) -> Source:
     if function is arrays_given:
         return read_arrays(location, name)
     if function is files_or_hub:
         return files_or_hub(location, name, **settings)
     if name in SOURCES:
         return SOURCES[name](location, **settings)
-    return as_source(name, function(**settings))
+    try:
+        result = function(**settings)
+    except FedfuseError:
+        raise
+    except (Exception, SystemExit) as error:  # a user's function may raise anything, and even leave the program
+        raise FedfuseError(f"data source {name}: its function failed: {type(error).__name__}: {error}") from error
+    return as_source(name, result)
 
 
 def _validate(function: Callable[..., Any], name: str, arguments: Mapping[str, object]) -> dict[str, Any]:

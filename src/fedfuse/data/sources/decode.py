@@ -14,6 +14,7 @@ from torch import Tensor
 from fedfuse.threads import cores
 from fedfuse.types import FedfuseError
 
+LARGEST = 4096  # pixels: the side of a resized image
 BLOCK = 500  # images per report of progress
 WORTH_A_THREAD = 96 * 96  # pixels; for smaller images, passing the GIL around costs more than threads save
 BILINEAR, BOX = 2, 4  # PIL's numbers of its filters; the box filter is the plain average when an image shrinks
@@ -28,6 +29,8 @@ class _ColourAfterGreyError(Exception):
 
 def decode(images: Sequence[Encoded], size: int | None, report: Callable[[float], None]) -> Tensor:
     """Decode N images to (N, C, H, W) uint8: C is 1 if all are grey, else 3. With `size`, resize to (size, size)."""
+    if size is not None and not 1 <= size <= LARGEST:
+        raise FedfuseError(f"size = {size}: give the side of the resized images in pixels, from 1 to {LARGEST:,}")
     if not images:
         raise FedfuseError("there are no images to decode: choose a split that is not empty")
     first = _open(images[0], None)
@@ -71,14 +74,21 @@ def _pixels(image: Encoded, kind: str, mode: str, shape: tuple[int, int], resize
     picture = _open(image, kind)
     if mode == "L" and picture.mode not in GREY:
         raise _ColourAfterGreyError
-    if picture.mode != mode:
-        picture = picture.convert(mode)
-    if picture.size != shape:
-        if not resize:
-            raise FedfuseError(f"image {row} is {picture.size}, the first is {shape}: give size to resize all of them")
-        picture = picture.resize(shape, BOX if min(picture.size) >= max(shape) else BILINEAR)
-    content: bytes = picture.tobytes()
+    if picture.size != shape and not resize:
+        raise FedfuseError(f"image {row} is {picture.size}, the first is {shape}: give size to resize all of them")
+    try:
+        if picture.mode != mode:
+            picture = picture.convert(mode)
+        if picture.size != shape:
+            picture = picture.resize(shape, BOX if min(picture.size) >= max(shape) else BILINEAR)
+        content: bytes = picture.tobytes()
+    except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises while it decodes
+        raise FedfuseError(f"image {row}{_label(image)} cannot be decoded ({error}): remove or replace it") from error
     return content
+
+
+def _label(image: Encoded) -> str:
+    return f" ({image})" if isinstance(image, str) else ""
 
 
 def _open(image: Encoded, kind: str | None) -> Any:

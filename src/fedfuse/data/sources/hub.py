@@ -129,10 +129,16 @@ def _read_parquet(files: Mapping[str, list[Path]]) -> tables.Splits:
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
     from pyarrow import parquet
 
+    def table(file: Path) -> Any:
+        try:
+            return parquet.read_table(file)
+        except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
+            raise FedfuseError(f"{file}: not a parquet file that can be read ({error}): replace it") from error
+
     # Read the files directly: load_dataset("parquet") would first copy them to its own cache.
     return {
         # With a fingerprint given, the library does not hash every byte to make one.
-        split: datasets.Dataset(pyarrow.concat_tables([parquet.read_table(f) for f in paths]), fingerprint=split)
+        split: datasets.Dataset(pyarrow.concat_tables([table(f) for f in paths]), fingerprint=split)
         for split, paths in files.items()
     }
 

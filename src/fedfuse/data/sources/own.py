@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedfuse.data.sources.checks import first_not_finite
 from fedfuse.data.sources.source import Rows, Source
 from fedfuse.types import FedfuseError
 
@@ -29,17 +30,40 @@ def as_source(reference: str, made: Any) -> Source:
             f"{reference}: training x is {tuple(train[0].shape)}, test x {tuple(test[0].shape)}: give both one shape"
         )
     classes = 1 + max(int(part[1].max()) if len(part[1]) else 0 for part in (train, test))
+    present = torch.bincount(torch.cat([train[1], test[1]]), minlength=classes)
+    if gaps := (present == 0).nonzero().flatten().tolist():
+        raise FedfuseError(
+            f"{reference}: y goes up to {classes - 1}, and no example has the label {gaps[0]}: number the classes from "
+            "0 without gaps"
+        )
     return Source.of(train, test, tuple(str(c) for c in range(classes)))
 
 
-def inputs(x: object) -> Tensor:
+def inputs(x: object, reference: str = "data") -> Tensor:
     """Inputs in the stored form: images (N, C, H, W) uint8, anything else float32."""
-    values = torch.as_tensor(np.asarray(x))
-    return _images(values) if values.dtype == torch.uint8 else values.float()
+    values = _numbers(x, "x", reference)
+    if values.dtype == torch.uint8:
+        return _images(values)
+    stored = values.float()
+    if (row := first_not_finite(stored)) is not None:
+        why = "a value too large for float32" if first_not_finite(values[row : row + 1]) is None else "NaN or infinity"
+        raise FedfuseError(f"{reference}: x holds {why} in row {row}: remove or scale such values")
+    return stored
+
+
+def _numbers(values: object, which: str, reference: str) -> Tensor:
+    array = values if isinstance(values, Tensor) else np.asarray(values)
+    try:
+        return torch.as_tensor(array)
+    except TypeError as error:
+        raise FedfuseError(
+            f"{reference}: {which} holds {getattr(array, 'dtype', type(array).__name__)}: give numbers, and encode "
+            "text and categories first"
+        ) from error
 
 
 def _rows(reference: str, x: object, y: object) -> Rows:
-    values, labels = inputs(x), torch.as_tensor(np.asarray(y))
+    values, labels = inputs(x, reference), _numbers(y, "y", reference)
     if labels.dim() != 1 or len(values) != len(labels) or labels.is_floating_point():
         raise FedfuseError(
             f"{reference}: y is {tuple(labels.shape)} {labels.dtype} and x {tuple(values.shape)}, "

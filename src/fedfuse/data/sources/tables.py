@@ -62,6 +62,11 @@ def held_out(rows: Rows, labels: tuple[str, ...], size: float) -> Source:
     """A source for data without a test split: a seeded, stratified `size` of `rows` becomes the test data."""
     x, y, columns = rows
     number = amount(size, len(y), "holdout")
+    if number < len(labels):
+        raise FedfuseError(
+            f"holdout = {size:g}: {number} test examples for {len(labels)} classes: give a share below 1, or a number "
+            "with at least one of each class"
+        )
     parts = stratified(y, number, rng.generator(HOLDOUT_SEED, "holdout"))
     train, test = ((x[part], y[part], {name: c[part] for name, c in columns.items()}) for part in parts)
     return Source.of(train, test, labels)

@@ -1,0 +1,58 @@
+"""What protects a run from clients that pass vetting: finite outputs of fused models, and the names of suspects."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+
+import torch
+
+from fedfuse import tree
+from fedfuse.context import Context
+from fedfuse.data.examples import Examples
+from fedfuse.predict import predict
+from fedfuse.records.record import ClientRecord
+from fedfuse.types import NotFiniteError, ServerState
+
+ROWS = 128  # inputs on which a fused model's outputs must be finite
+FAR = 5.0  # times the median distance
+RARE = 0.5  # times the median agreement
+
+
+def check_outputs(state: ServerState, ctx: Context) -> None:
+    """Raise a NotFiniteError if a model of the server, or one of its outputs, is not finite."""
+    inputs = _inputs(ctx)
+    for arch, model in state.models.items():
+        if not all(tree.all_finite(t) for t in (*model.params.values(), *model.buffers.values())):
+            raise NotFiniteError(f"the fused model {arch} is not finite")
+        if not tree.all_finite(predict(ctx.nets.load(model), inputs, torch.arange(min(ROWS, len(inputs))))):
+            raise NotFiniteError(f"the fused model {arch} gives outputs that are not finite")
+
+
+def _inputs(ctx: Context) -> Examples:
+    """Return validation data, else the pool, else noise: test data decides nothing."""
+    data = ctx.data.validation if len(ctx.data.validation) else ctx.pool
+    if data is not None:
+        return data
+    train = ctx.data.train
+    x = torch.randn(ROWS, *train.shape, generator=ctx.rng("finite outputs", ctx.round))
+    zeros = torch.zeros_like(train.mean)
+    return Examples(x, torch.zeros(ROWS, dtype=torch.int64), train.classes, zeros, zeros + 1)
+
+
+def suspects(clients: Mapping[int, ClientRecord], agreement: Mapping[str, float]) -> str:
+    """Name the accepted clients that stand out by distance or by agreement with the ensemble."""
+    distances = {client: record.distance for client, record in clients.items() if record.distance is not None}
+    usual = statistics.median(distances.values()) if distances else 0.0
+    names = [
+        f"client {client} (moved {distance:.3g}, the median client {usual:.3g})"
+        for client, distance in sorted(distances.items(), key=lambda item: -item[1])
+        if distance > FAR * usual
+    ]
+    common = statistics.median(agreement.values()) if agreement else 0.0
+    names += [
+        f"client {client} (agrees with the ensemble on {100 * share:.0f} %, the median client on {100 * common:.0f} %)"
+        for client, share in sorted(agreement.items(), key=lambda item: item[1])
+        if share < RARE * common
+    ]
+    return f"suspected: {', '.join(names[:5])}" if names else "no client stands out by distance or agreement"
