@@ -105,11 +105,12 @@ def test_a_run_directory_that_is_a_file_is_a_users_mistake(cli: CommandLine, tmp
 
 
 def test_a_directory_that_holds_a_run_is_not_overwritten(cli: CommandLine, tmp_path: Path) -> None:
-    (tmp_path / "experiment.toml").write_text("")
+    assert cli.here(*SMALL, "--out", tmp_path).code == 0
+    written = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     said = cli.here(*SMALL, "--out", tmp_path)
     assert said.code == 2
     assert "already holds a run: continue with --resume, or choose another --out" in said.err
-    assert (tmp_path / "experiment.toml").read_text() == ""
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == written
 
 
 @pytest.mark.parametrize(

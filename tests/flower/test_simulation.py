@@ -137,6 +137,7 @@ def test_without_ray_it_says_what_to_install(cli: CommandLine, tmp_path: Path, m
 
 def test_a_users_mistake_is_told_before_ray_is_started(cli: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "experiment.toml").touch()
+    (tmp_path / "rounds.jsonl").write_text("{}\n")
     said = cli.here(*SMALL, "--engine", "flower-simulation", "--out", tmp_path)
     assert said.code == 2
     assert "--resume, or choose another --out" in said.err

@@ -19,9 +19,11 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from fedfuse import rng, signature
 from fedfuse.models import external, mobile, resnet, shared_head, small, split, vgg
@@ -32,6 +34,7 @@ from fedfuse.types import FedfuseError
 Build = Callable[[int, Shape], nn.Module]  # (classes, shape)
 
 COPIES = 3  # of a model while it is trained: parameters, gradients, the server's
+_DRAWS = frozenset({nn.init.normal_, nn.init.uniform_, Tensor.normal_, Tensor.uniform_})
 _SMALLEST = 8  # pixels; on smaller images, pools and strides leave nothing to convolve
 
 
@@ -107,7 +110,16 @@ def check(name: str, classes: int, shape: Shape) -> None:
     """
     _check_size(name, classes, shape)
     with rng.ambient(rng.generator(0, "models.check")), torch.no_grad():
-        net = build(name, classes=classes, shape=shape).eval()
+        try:
+            net = build(name, classes=classes, shape=shape).eval()
+        except FedfuseError:
+            raise
+        except Exception as error:  # a number that no tensor's size can be, a user's factory
+            reason = str(error).partition("\n")[0]
+            raise FedfuseError(
+                f"{name} cannot be built for {classes} classes and inputs of shape {shape} ({type(error).__name__}:"
+                f" {reason}): choose another net"
+            ) from error
         try:
             logits = net(torch.zeros(2, *shape))
         except Exception as error:  # a user's net may raise anything
@@ -120,11 +132,23 @@ def check(name: str, classes: int, shape: Shape) -> None:
         raise FedfuseError(f"{name} gives {output} for 2 inputs: with {classes} classes it must give (2, {classes})")
 
 
+class _Unfilled(TorchFunctionMode):
+    """Leaves weights without values: on tensors without memory, drawing them would load PyTorch's compiler (2 s)."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function in _DRAWS:
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)
+
+
 def _check_size(name: str, classes: int, shape: Shape) -> None:
     """Refuse a net whose training would not fit into this machine's memory. It is built without memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
-        with rng.ambient(rng.generator(0, "models.check")), torch.device("meta"):
+        with rng.ambient(rng.generator(0, "models.check")), torch.device("meta"), _Unfilled():
             net = build(name, classes=classes, shape=shape)
     except (RuntimeError, OverflowError) as error:  # a number of elements that no integer holds
         raise FedfuseError(f"{name} is too large to build ({error}): choose a smaller net") from error
