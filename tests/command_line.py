@@ -107,7 +107,10 @@ def models_of(run: Path) -> dict[str, str]:
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
+MEASURED = ("seconds", "memory", "digest")
+
+
 def rounds_of(run: Path) -> list[dict[str, Any]]:
-    """What is on record, without times and memory: those may differ."""
+    """What is on record, without times, memory and the digest of a line with them: those may differ."""
     records = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in record.items() if key not in ("seconds", "memory")} for record in records]
+    return [{key: value for key, value in record.items() if key not in MEASURED} for record in records]

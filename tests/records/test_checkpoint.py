@@ -11,7 +11,7 @@ import torch
 
 from fedfuse.facts import Score
 from fedfuse.files import write_whole
-from fedfuse.records.checkpoint import Checkpoint, latest, line_hashes, save
+from fedfuse.records.checkpoint import Checkpoint, Summary, latest, save, summary
 from fedfuse.records.record import RoundRecord
 from fedfuse.testing import bits
 from fedfuse.types import FedfuseError, ServerState
@@ -148,8 +148,8 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_header_alone_says_which_lines_there_were(tmp_path: Path) -> None:
-    assert line_hashes(tmp_path / "none") is None
+    assert summary(tmp_path / "none") is None
     save(tmp_path, at(3))
-    assert line_hashes(tmp_path) == (3, ["ab", "ab"])
+    assert summary(tmp_path) == Summary(3, RUN, ["ab", "ab"])
     (tmp_path / f"round-000009-{'0' * 64}.safetensors").write_bytes(b"nothing")
-    assert line_hashes(tmp_path) == (3, ["ab", "ab"])
+    assert summary(tmp_path) == Summary(3, RUN, ["ab", "ab"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fedfuse.records.lines import sealed
 from fedfuse.reports import html, report
 from fedfuse.reports.elements import Choice, Table, Words, figures_and_tables
 from fedfuse.reports.figure import Axis, Bar, Bars, Curves, Parallel, Series
@@ -29,7 +30,8 @@ def figures_of(page: str) -> dict[str, dict[str, object]]:
 def test_words_from_outside_stay_words(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", [0.5], rejected={1: {"1": HOSTILE}})
     names = json.loads((run / "federation.json").read_text()) | {"labels": ["cat", HOSTILE, "owl"]}
-    (run / "federation.json").write_text(json.dumps(names))
+    del names["digest"]
+    (run / "federation.json").write_text(sealed(json.dumps(names)))
     body = html.body(report_of([run]))
     assert "<script>alert" not in body
     assert "<img src=x" not in body

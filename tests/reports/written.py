@@ -21,6 +21,7 @@ from fedfuse.facts import (
     Student,
 )
 from fedfuse.records import events, record
+from fedfuse.records.lines import sealed
 from fedfuse.records.record import ClientRecord, RoundRecord
 
 LABELS = ("cat", "dog", "owl")
@@ -98,10 +99,10 @@ def a_run(
         "examples": {"train": 10, "validation": 1, "test": 10, "pool": 5},
         "shape": [4],
     }
-    (path / "federation.json").write_text(json.dumps(federation))
+    (path / "federation.json").write_text(sealed(json.dumps(federation)))
     square = [[3, 1, 0], [0, 2, 0], [1, 1, 2]]
     detail = {"mlp:8": {"confusion": square, "confidence": asdict(BINS)}}
-    (path / "evaluation.json").write_text(json.dumps({"round": len(accuracies), "models": detail}))
+    (path / "evaluation.json").write_text(sealed(json.dumps({"round": len(accuracies), "models": detail})))
     for kind, number, text in happened:
         events.append(path / "events.jsonl", kind, number, text)
     return path

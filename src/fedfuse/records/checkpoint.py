@@ -67,15 +67,21 @@ def latest(folder: Path, run: str) -> tuple[Checkpoint | None, list[str]]:
     return None, problems
 
 
-def line_hashes(folder: Path) -> tuple[int, Sequence[str]] | None:
-    """Return the round of the newest checkpoint and the hashes of the record lines before it, from its header alone.
+@dataclass(frozen=True)
+class Summary:
+    """What the header of a checkpoint says of its run."""
 
-    None if there is no checkpoint, or its header cannot be read.
-    """
+    round: int
+    run: str
+    lines: Sequence[str]
+
+
+def summary(folder: Path) -> Summary | None:
+    """Return the summary of the newest checkpoint, from its header alone. None if no header can be read."""
     for path in _newest_first(folder):
         try:
             header = codec.read_header(path)
-            return int(header["state"]["round"]), [str(line) for line in header["lines"]]
+            return Summary(int(header["state"]["round"]), str(header["run"]), [str(line) for line in header["lines"]])
         except (FedfuseError, KeyError, TypeError, ValueError):
             continue
     return None

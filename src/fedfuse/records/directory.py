@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
@@ -13,9 +14,10 @@ import tomli_w
 from pydantic import TypeAdapter, ValidationError
 
 from fedfuse.context import Context
-from fedfuse.dotted import differences
+from fedfuse.dotted import differences, flatten
 from fedfuse.evaluate import Details
 from fedfuse.files import write_whole
+from fedfuse.records.lines import is_intact, sealed
 from fedfuse.records.record import RoundRecord
 from fedfuse.types import FedfuseError
 
@@ -28,6 +30,7 @@ CHECKPOINTS = "checkpoint"  # for --resume
 MODELS = "models"  # the trained models
 REPORT = "report.html"
 SCRATCH = ".scratch"
+NO_BIT = ("run.workers", "run.track", "name")  # settings that do not affect the results of a run
 
 T = TypeVar("T")
 
@@ -74,11 +77,15 @@ class Evaluation:
 
 
 def write_federation(path: Path, ctx: Context) -> None:
-    write_whole(path / FEDERATION, json.dumps(asdict(FederationFacts.of(ctx))).encode())
+    _write_json(path / FEDERATION, FederationFacts.of(ctx))
 
 
 def write_evaluation(path: Path, record: RoundRecord) -> None:
-    write_whole(path / EVALUATION, json.dumps(asdict(Evaluation(record.round, record.details))).encode())
+    _write_json(path / EVALUATION, Evaluation(record.round, record.details))
+
+
+def _write_json(file: Path, facts: FederationFacts | Evaluation) -> None:
+    write_whole(file, sealed(json.dumps(asdict(facts))).encode())
 
 
 def write_or_compare(file: Path, table: Mapping[str, Any], refusal: str, ignored: Collection[str] = ()) -> None:
@@ -105,14 +112,23 @@ def read_toml(file: Path) -> dict[str, Any]:
 
 
 def read_json(file: Path, kind: type[T]) -> T:
-    """Return the contents of a JSON file, validated against the dataclass `kind`."""
+    """Return the contents of a sealed JSON file, validated against the dataclass `kind`."""
+    remedy = "the file was changed or damaged: restore it, or run again"
     try:
-        return TypeAdapter(kind).validate_json(file.read_bytes())
+        content = file.read_bytes()
+        facts = TypeAdapter(kind).validate_json(content)
     except OSError as error:
         raise FedfuseError(f"{file}: cannot be read ({error.strerror or error})") from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the file"
-        raise FedfuseError(
-            f"{file}: {place}: {first['msg'].lower()}; the file was changed or damaged: restore it, or run again"
-        ) from error
+        raise FedfuseError(f"{file}: {place}: {first['msg'].lower()}; {remedy}") from error
+    if not is_intact(content.decode("utf-8")):
+        raise FedfuseError(f"{file}: is not as it was written; {remedy}")
+    return facts
+
+
+def fingerprint(settings: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of everything in an `experiment.toml` that decides the bits of its run."""
+    decisive = {key: value for key, value in flatten(settings).items() if key not in NO_BIT}
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()

@@ -34,7 +34,7 @@ def _adapter() -> TypeAdapter[Event]:
 
 def append(path: Path, kind: Kind, round: int, text: str = "") -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    lines.append(path, json.dumps(asdict(Event(now, kind, round, text))))
+    lines.append(path, lines.sealed(json.dumps(asdict(Event(now, kind, round, text)))))
 
 
 def read(path: Path) -> list[Event]:
@@ -44,6 +44,9 @@ def read(path: Path) -> list[Event]:
 
 def _event(text: str, number: int, path: Path) -> Event:
     try:
-        return _adapter().validate_json(text)
+        event = _adapter().validate_json(text)
     except ValidationError as error:
         raise FedfuseError(f"{path}, line {number}: not an event of a run: restore the file, or delete it") from error
+    if not lines.is_intact(text):
+        raise FedfuseError(f"{path}, line {number}: is not as it was written: restore the file, or delete it")
+    return event

@@ -1,9 +1,13 @@
-"""Files of one JSON object per line. A line that a crash cut short is dropped, and nothing is ever appended to it."""
+"""JSON on disk that notices damage: files of one object per line, and a digest in each object.
+
+A line that a crash cut short is dropped, and nothing is ever appended to it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -11,6 +15,7 @@ from typing import BinaryIO
 from fedfuse.types import FedfuseError
 
 CHUNK = 1 << 16
+_SEAL = re.compile(r', "digest": "([0-9a-f]{16})"\}$')
 
 
 @dataclass(frozen=True)
@@ -64,3 +69,14 @@ def _remove_torn_line(file: BinaryIO) -> None:
 def digest(text: str) -> str:
     """Return a hash of one line, short enough to keep one for every line."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def sealed(text: str) -> str:
+    """Add the text's own digest to a JSON object, as its last key."""
+    return f'{text[:-1]}, "digest": "{digest(text)}"}}'
+
+
+def is_intact(text: str) -> bool:
+    """Return whether a JSON object still has the digest that it was sealed with."""
+    seal = _SEAL.search(text)
+    return seal is not None and digest(text[: seal.start()] + "}") == seal[1]

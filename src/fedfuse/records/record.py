@@ -61,22 +61,25 @@ class RoundRecord:
         return rejections + [f"round {self.round}: {text}" for text in (self.note, self.facts.warning) if text]
 
     def line(self) -> str:
-        """Return the record as strict JSON. A non-finite value, such as a diverged loss, is written as null."""
+        """Return the record as strict JSON, sealed. A non-finite value, such as a diverged loss, is written as null."""
         fields = asdict(replace(self, details={}))
         del fields["details"]
         fields["facts"] = _without_empty(fields["facts"])
         fields["clients"] = _without_empty(fields["clients"])
-        return json.dumps(_strict(fields), allow_nan=False)
+        return lines.sealed(json.dumps(_strict(fields), allow_nan=False))
 
     @staticmethod
     def parse(line: str) -> RoundRecord:
-        """The inverse of `line`. Raise a FedfuseError if the line is not a record."""
+        """The inverse of `line`. Raise a FedfuseError if the line is not a record, or not as it was written."""
         try:
-            return _adapter().validate_json(line)
+            record = _adapter().validate_json(line)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             place = ".".join(map(str, first["loc"])) or "the line"
             raise FedfuseError(f"not a record of a round ({place}: {first['msg'].lower()})") from error
+        if not lines.is_intact(line):
+            raise FedfuseError("is not as it was written")
+        return record
 
 
 @cache

@@ -23,6 +23,7 @@ from fedfuse.records.directory import (
     ROUNDS,
     Evaluation,
     FederationFacts,
+    fingerprint,
     read_json,
     read_toml,
 )
@@ -102,12 +103,18 @@ class StoredRun:
 
     @staticmethod
     def open(path: Path) -> StoredRun:
-        """Read a run directory. Records that do not fit the newest checkpoint are an error."""
+        """Read a run directory. Records or settings that do not fit the newest checkpoint are an error."""
+        newest = checkpoint.summary(path / CHECKPOINTS)  # before the records: a run in progress writes it first
         lines = Lines.read(path / ROUNDS)
         history = record.parse_lines(lines.texts, path / ROUNDS)
-        if (newest := checkpoint.line_hashes(path / CHECKPOINTS)) is not None:
-            check_lines(lines.texts, *newest, path / ROUNDS)
-        return StoredRun(path, StoredExperiment.read(path / EXPERIMENT), history)
+        experiment = StoredExperiment.read(path / EXPERIMENT)
+        if newest is not None:
+            check_lines(lines.texts, newest.round, newest.lines, path / ROUNDS)
+            if fingerprint(experiment.table) != newest.run:
+                raise FedfuseError(
+                    f"{path / EXPERIMENT}: its settings are not those that the checkpoint was written with: restore it"
+                )
+        return StoredRun(path, experiment, history)
 
     @property
     def seed(self) -> int:

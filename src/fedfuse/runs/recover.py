@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedfuse.context import Context
 from fedfuse.engines import Engine
-from fedfuse.records import checkpoint, record
+from fedfuse.records import checkpoint, events, record
 from fedfuse.records.checkpoint import Checkpoint
 from fedfuse.records.directory import CHECKPOINTS, EVENTS, ROUNDS
 from fedfuse.records.lines import Lines, digest
@@ -29,6 +29,7 @@ def recover(
     lines = Lines.read(path / ROUNDS)
     if lines.torn:
         problems.append(f"{ROUNDS}: its last line was cut short and is dropped; the round is in the checkpoint")
+    events.read(path / EVENTS)  # a damaged line is an error now, not after all training
     if Lines.read(path / EVENTS).torn:
         problems.append(f"{EVENTS}: its last line was cut short and is dropped")
     for problem in problems:

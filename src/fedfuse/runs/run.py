@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import platform
 import resource
 import shutil
@@ -21,7 +19,6 @@ from torch import Tensor
 from fedfuse.config.experiment import Experiment
 from fedfuse.data.federation import Federation
 from fedfuse.data.sources.location import Location
-from fedfuse.dotted import flatten
 from fedfuse.engines import Engine, InProcess, InThreads, Workers
 from fedfuse.files import WriteError, locked, remedy
 from fedfuse.models.file import Header, save_model
@@ -34,8 +31,10 @@ from fedfuse.records.directory import (
     EXPERIMENT,
     FEDERATION,
     MODELS,
+    NO_BIT,
     ROUNDS,
     SCRATCH,
+    fingerprint,
     write_evaluation,
     write_federation,
     write_or_compare,
@@ -54,7 +53,6 @@ from fedfuse.types import FedfuseError, ServerState, Snapshot
 
 # Returns an engine for this experiment and directory and, if it knows them, the clients' capabilities (K,).
 EngineMaker = Callable[[Experiment, Federation, Path], tuple[Engine, Tensor | None]]
-NO_BIT = ("run.workers", "run.track", "name")  # settings that do not affect the results of a run
 
 
 @dataclass(frozen=True)
@@ -257,12 +255,6 @@ def provenance(experiment: Experiment, federation: Federation) -> dict[str, Any]
         "threads": experiment.run.threads,
         "data": federation.fingerprint,
     }
-
-
-def fingerprint(settings: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of everything that decides the bits of a run."""
-    decisive = {key: value for key, value in flatten(settings).items() if key not in NO_BIT}
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
 def local_engine(experiment: Experiment, federation: Federation, path: Path) -> tuple[Engine, Tensor | None]:

@@ -18,8 +18,8 @@ from fedfuse.data.sources.location import Location
 from fedfuse.files import locked
 from fedfuse.records import record
 from fedfuse.records.directory import EXPERIMENT, ROUNDS, write_or_compare
+from fedfuse.records.directory import NO_BIT as RUN_NO_BIT
 from fedfuse.runs.display import Display, Silent
-from fedfuse.runs.run import NO_BIT as RUN_NO_BIT
 from fedfuse.runs.run import provenance, run
 from fedfuse.runs.setup import check
 from fedfuse.sweeps import results, space
