@@ -1,40 +1,22 @@
-"""The command line. Commands only read options and print; the package does everything else."""
+"""The entry point of the command line: standard streams and signals. The commands are in `commands/`."""
 
 from __future__ import annotations
 
 import sys
 
-import typer
-
-from fedfuse.commands import exporting, flower, generators, reporting, running, showing, sweeping
-from fedfuse.commands.options import STOPPED, err
-from fedfuse.types import FedfuseError
-
-app = typer.Typer(
-    name="fedfuse",
-    help="Federated model fusion by ensemble distillation.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-)
-for group in (running, sweeping, reporting, exporting, showing):
-    app.add_typer(group.app)
-app.add_typer(generators.app, name="generator")
-app.add_typer(flower.app, name="flower")
+from fedfuse.terminal import streams
 
 
 def main() -> None:
-    """Run the command line. A user's mistake prints a message and exits with code 2, without a traceback."""
+    """Run the command line."""
+    streams.prepare()
+    streams.stop_like_ctrl_c()
     try:
-        app()
-    except FedfuseError as error:
-        err.print("[bold red]error[/] ", end="")
-        err.print(str(error), markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        err.print(STOPPED, highlight=False)
-        sys.exit(130)
+        from fedfuse.commands.app import run  # takes seconds, in which Ctrl-C must not print a traceback
+
+        run()
+    except KeyboardInterrupt as stop:
+        sys.exit(streams.say_stopped(stop))
 
 
 if __name__ == "__main__":

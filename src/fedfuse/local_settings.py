@@ -6,11 +6,14 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
+from fedfuse.signature import ONLY_NUMBERS
+
 
 class LocalSettings(BaseModel):
     """Local training: its length in epochs or steps, its optimizer, its schedule over rounds, and stragglers."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    _only_numbers = ONLY_NUMBERS
 
     epochs: PositiveInt | None = Field(None, description="passes over the client's own data in a round")
     steps: PositiveInt | None = Field(None, description="optimizer steps in a round, instead of epochs")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -18,7 +18,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, create_model, field_validator
 
 from fedfuse.types import FedfuseError
 
@@ -161,8 +161,33 @@ def schema(
         if default is not None and NoneType in get_args(kind) and str not in get_args(kind):
             kind = Annotated[kind, BeforeValidator(_none_from_text)]
         settings[p.name] = (kind, ... if default is p.empty else file_value(default, hint))
-    config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-    return create_model(f"{function.__name__} settings", __config__=config, **settings)
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False)
+    return create_model(
+        f"{function.__name__} settings", __config__=config, __validators__={"_only_numbers": ONLY_NUMBERS}, **settings
+    )
+
+
+def _refuse_booleans(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
+    """Refuse true and false where a number is expected: Python takes them for 1 and 0."""
+    kinds = _kinds(cls.model_fields[str(info.field_name)].annotation)
+    if kinds & {int, float} and not kinds & {bool, Any} and _holds_boolean(value):
+        raise ValueError("must be a number, not true or false")
+    return value
+
+
+def _kinds(hint: Any) -> set[Any]:
+    inner = get_args(hint)
+    return set().union(*map(_kinds, inner)) if inner else {hint} if isinstance(hint, Hashable) else set()
+
+
+def _holds_boolean(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_holds_boolean, value.values()))
+    return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(_holds_boolean, value)))
+
+
+# For the body of a pydantic model.
+ONLY_NUMBERS: Any = field_validator("*", mode="before")(_refuse_booleans)
 
 
 def _none_from_text(value: Any) -> Any:

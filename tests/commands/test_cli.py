@@ -10,7 +10,7 @@ import click
 import pytest
 import typer
 
-from fedfuse.cli import app
+from fedfuse.commands.app import app
 from fedfuse.commands.options import dotted_settings
 from fedfuse.types import FedfuseError
 from tests.command_line import SMALL, CommandLine, rounds_of

@@ -17,9 +17,10 @@ import typer
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from fedfuse import cli, signature
+from fedfuse import signature
 from fedfuse.algorithms import ALGORITHMS
 from fedfuse.algorithms.settings import SettingOf
+from fedfuse.commands.app import app
 from fedfuse.config.experiment import Experiment, builtin
 from fedfuse.config.parts import PARTS, AlgorithmSection
 from fedfuse.config.sections import (
@@ -53,7 +54,7 @@ def test_there_are_commands_to_check() -> None:
 
 @pytest.mark.parametrize(("page", "words"), all_commands())
 def test_commands_parse(page: Path, words: list[str]) -> None:
-    group = typer.main.get_command(cli.app)
+    group = typer.main.get_command(app)
     context = click.Context(group, info_name="fedfuse")
     name, command, rest = group.resolve_command(context, list(words))  # type: ignore[attr-defined]
     command.make_context(name, rest, parent=context)  # an unknown option or a missing argument raises

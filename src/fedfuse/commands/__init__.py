@@ -1,1 +1,1 @@
-"""The commands, one module per group. `cli.py` assembles them."""
+"""The commands, one module per group. `app.py` assembles them."""

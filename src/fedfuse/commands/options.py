@@ -16,20 +16,21 @@ from fedfuse.config.overlay import algorithm_settings
 from fedfuse.config.values import parse_value
 from fedfuse.runs.display import Display
 from fedfuse.terminal.progress import Lines, Live
+from fedfuse.terminal.streams import say_stopped
 from fedfuse.types import FedfuseError
 
 # A pipe has no width: rich would assume 80 columns and truncate tables.
-out = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 110)
+_is_terminal = sys.stdout is not None and sys.stdout.isatty()  # None: the stream was closed by `>&-`
+out = Console(width=None if _is_terminal or "COLUMNS" in os.environ else 110)
 err = Console(stderr=True)
-
-STOPPED = (
-    "stopped; every finished round is on disk: "
-    "continue `run` and `flower up` with --resume, and other commands by repeating them"
-)
 
 ExperimentName = Annotated[
     str,
     typer.Argument(metavar="EXPERIMENT", help="Name of a built-in experiment (see `fedfuse list`), or a TOML file."),
+]
+AlgorithmName = Annotated[
+    str | None,
+    typer.Option("--algorithm", "-a", help="Algorithm, as in `fedprox(mu=0.1)`; by default the experiment's."),
 ]
 DataDir = Annotated[
     Path | None,
@@ -40,8 +41,18 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Set any key of the experiment: `local.lr=0.05`. Repeatable."),
 ]
 Rounds = Annotated[int | None, typer.Option("--rounds", "-r", help="Number of rounds; by default the experiment's.")]
+
+
+def _share(target: float | None) -> float | None:
+    if target is None or 0 < target <= 1:
+        return target
+    percent = f", as in {target / 100:g}" if 1 < target <= 100 else ", as in 0.85"
+    raise FedfuseError(f"--target {target:g}: give a share of the test set above 0 and up to 1{percent}")
+
+
 Target = Annotated[
-    float | None, typer.Option(help="Target accuracy, as in 0.85: count the rounds and parameters to reach it.")
+    float | None,
+    typer.Option(callback=_share, help="Target accuracy, as in 0.85: count the rounds and parameters to reach it."),
 ]
 WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write `report.html` at the end.")]
 WorkerCount = Annotated[
@@ -77,6 +88,5 @@ def shown() -> Iterator[Display]:
     with Live(out) if out.is_terminal else nullcontext(Lines(out)) as display:
         try:
             yield display
-        except KeyboardInterrupt:  # typer would only print that the command was aborted
-            err.print(STOPPED, highlight=False)
-            raise typer.Exit(130) from None
+        except KeyboardInterrupt as stop:  # typer would only print that the command was aborted
+            raise typer.Exit(say_stopped(stop)) from None

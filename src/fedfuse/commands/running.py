@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fedfuse.commands.options import (
+    AlgorithmName,
     DataDir,
     ExperimentName,
     Rounds,
@@ -49,10 +50,7 @@ class Where(StrEnum):
 @app.command(epilog="Example: `fedfuse run digits -a fedprox -r 10 --set algorithm.mu=0.1`")
 def run(
     experiment: ExperimentName,
-    algorithm: Annotated[
-        str | None,
-        typer.Option("--algorithm", "-a", help="Algorithm, as in `fedprox(mu=0.1)`; by default the experiment's."),
-    ] = None,
+    algorithm: AlgorithmName = None,
     rounds: Rounds = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all random draws; by default the experiment's.")] = None,
     workers: WorkerCount = None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedfuse.commands.options import DataDir, ExperimentName, Set, dotted_settings, look_in, out
+from fedfuse.commands.options import AlgorithmName, DataDir, ExperimentName, Set, dotted_settings, look_in, out
 from fedfuse.config.experiment import load
 from fedfuse.runs.setup import check as check_experiment
 from fedfuse.runs.setup import load_federation
@@ -30,11 +30,16 @@ def show(name: Annotated[str, typer.Argument(help="Name of an algorithm or a par
     out.print(explain(name))
 
 
-@app.command(epilog="Example: `fedfuse check my.toml --set partition.clients=100`")
-def check(experiment: ExperimentName, set_: Set = None, data_dir: DataDir = None) -> None:
-    """Validate an experiment without training: keys and values, data, partition, models, algorithm."""
+@app.command(epilog="Example: `fedfuse check my.toml -a feddf --set partition.clients=100`")
+def check(
+    experiment: ExperimentName, algorithm: AlgorithmName = None, set_: Set = None, data_dir: DataDir = None
+) -> None:
+    """Validate an experiment without training: keys and values, data, partition, models, algorithm.
+
+    Whatever `run` with the same options would refuse, this refuses too.
+    """
     look_in(data_dir)
-    definition = load(experiment, dotted_settings(set_))
+    definition = load(experiment, dotted_settings(set_, algorithm))
     out.print(tables.of_check(definition, check_experiment(definition).federation))
 
 

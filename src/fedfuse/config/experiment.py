@@ -102,8 +102,10 @@ def load(experiment: str | Path, settings: Mapping[str, Any] | None = None) -> E
     text, file = _read(str(experiment))
     try:
         sections = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise FedfuseError(f"{file}: not valid TOML: {error}") from error
+    if not sections:
+        raise FedfuseError(f"{file}: is empty: give at least the sections [data], [models] and [local]")
     sections.setdefault("name", Path(file).stem)
     try:
         return Experiment(**overlaid(sections, settings or {}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -36,11 +37,34 @@ class ConfigError(FedfuseError):
     @staticmethod
     def of(error: ValidationError, known: Callable[[Sequence[str]], Iterable[str]], prefix: str = "") -> ConfigError:
         """Convert pydantic's errors. `known` returns the keys that are allowed at a place."""
-        return ConfigError([_problem(dict(e), known, prefix) for e in error.errors(include_url=False)])
+        problems: dict[str, Problem] = {}
+        for one in _without_other_branches([dict(e) for e in error.errors(include_url=False)]):
+            problem = _problem(one, known, prefix)
+            if (before := problems.get(problem.key)) is not None:  # the branches of a union: each says what it takes
+                right = f"{before.right}, or {problem.right.removeprefix('input should be ')}"
+                problem = Problem(problem.key, problem.value, right)
+            problems[problem.key] = problem
+        return ConfigError(list(problems.values()))
+
+
+# How pydantic labels the branches of a union within the place of an error.
+_BRANCH = re.compile(r"(str|int|float|bool|none|[a-z]+\[.*\]|(constrained|function|lax|json|literal)-.*)")
+
+
+def _without_other_branches(errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Where one branch of a union came further than the others, return its errors only."""
+    further = {_before_branch(e) for e in errors if _BRANCH.fullmatch(str(e["loc"][-1])) is None} - {None}
+    return [e for e in errors if _before_branch(e) not in further or _BRANCH.fullmatch(str(e["loc"][-1])) is None]
+
+
+def _before_branch(error: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Return the place of the union that this error is a branch of."""
+    places = [i for i, part in enumerate(error["loc"]) if _BRANCH.fullmatch(str(part))]
+    return error["loc"][: places[0]] if places else None
 
 
 def _problem(error: dict[str, Any], known: Callable[[Sequence[str]], Iterable[str]], prefix: str) -> Problem:
-    place = [str(part) for part in error["loc"]]
+    place = [str(part) for part in error["loc"] if _BRANCH.fullmatch(str(part)) is None]
     key = ".".join(filter(None, [prefix, *place])) or "experiment"
     if error["type"] == "extra_forbidden":
         keys = sorted(known(place[:-1]))
@@ -48,18 +72,21 @@ def _problem(error: dict[str, Any], known: Callable[[Sequence[str]], Iterable[st
         return Problem(key, error["input"], right)
     if error["type"] == "missing":
         return Problem(key, None, "is required and was not given")
-    message = error["msg"].removeprefix("Value error, ")
+    message = error["msg"].removeprefix("Value error, ").replace("valid dictionary", "table")
+    message = re.sub(r" or instance of \w+$", "", message)
     return Problem(key, error["input"], message[0].lower() + message[1:])
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    _only_numbers = signature.ONLY_NUMBERS
 
 
 class NamedSection(BaseModel):
     """A section that names a function. All keys but the section's own fields are that function's settings."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
+    _only_numbers = signature.ONLY_NUMBERS
     key: ClassVar[str]
     what: ClassVar[str]
     catalogue: ClassVar[Mapping[str, signature.Function]]

@@ -116,7 +116,7 @@ class PartSection(NamedSection):
 
     @classmethod
     def from_value(cls, value: Any) -> Any:
-        plain = isinstance(value, Mapping | NamedSection)
+        plain = isinstance(value, Mapping | NamedSection | bool | int | float | list)
         return value if plain else section_of(value, cls.protocol)
 
     def settings_schema(self) -> type[BaseModel]:

@@ -183,6 +183,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,  # Ctrl-C reaches this process only, which then stops its workers
         )
         self._is_open = False
 

@@ -213,9 +213,8 @@ class _Running:
                 observer.begin(self.info, tuple(self.history))
             yield
         except BaseException as cause:
-            reason = (
-                "keyboard interrupt" if isinstance(cause, KeyboardInterrupt) else f"{type(cause).__name__}: {cause}"
-            )
+            interrupt = isinstance(cause, KeyboardInterrupt)
+            reason = str(cause) or "keyboard interrupt" if interrupt else f"{type(cause).__name__}: {cause}"
             with suppress(OSError):  # the disk may be what stopped the run
                 events.append(self.path / EVENTS, "stopped", len(self.history), reason)
             raise
