@@ -10,8 +10,8 @@ import fedfuse
 PACKAGE = Path(fedfuse.__file__).parent
 LAYERS = """
 types
-bounds codec dotted facts files local_settings optimizers rng select signature threads tree
-models predict
+bounds codec dotted facts files optimizers rng select signature threads tree
+local_settings models predict
 data
 context evaluate
 algorithm

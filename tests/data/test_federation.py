@@ -12,7 +12,7 @@ from fedfuse.data.partition import dirichlet, iid, step
 from fedfuse.data.pool import noise, split
 from fedfuse.data.sources import load
 from fedfuse.data.sources.location import Location
-from fedfuse.types import FedfuseError
+from fedfuse.types import DamagedError, FedfuseError
 
 
 @pytest.fixture
@@ -120,12 +120,12 @@ def test_a_damaged_folder_is_refused(made: Federation, tmp_path: Path) -> None:
     facts = json.loads(manifest.read_text())
     del facts["arrays"]["parts"]
     manifest.write_text(json.dumps(facts))
-    with pytest.raises(arrays.DamagedError, match=r"manifest.json is not as it was written"):
+    with pytest.raises(DamagedError, match=r"manifest.json is not as it was written"):
         Federation.open(tmp_path / "fed")
     manifest.write_text(json.dumps({**facts, "sha256": arrays._hash_of_manifest(facts)}))
-    with pytest.raises(arrays.DamagedError, match=r"is an incomplete federation .* save it again"):
+    with pytest.raises(DamagedError, match=r"is an incomplete federation .* save it again"):
         Federation.open(tmp_path / "fed")
-    with pytest.raises(arrays.DamagedError, match="cannot be read"):
+    with pytest.raises(DamagedError, match="cannot be read"):
         Federation.open(tmp_path / "elsewhere")
 
 
@@ -135,7 +135,7 @@ def test_a_flipped_byte_is_seen_where_the_folder_is_not_brand_new(made: Federati
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    with pytest.raises(arrays.DamagedError, match=r"00-train\.x\.npy is not as it was written"):
+    with pytest.raises(DamagedError, match=r"00-train\.x\.npy is not as it was written"):
         arrays.read(tmp_path / "fed")
 
 
@@ -147,5 +147,5 @@ def test_a_manifest_cannot_point_out_of_its_folder(made: Federation, tmp_path: P
     manifest = tmp_path / "fed" / "manifest.json"
     facts = json.loads(manifest.read_text().replace("00-train.x.npy", "../secret.npy"))
     manifest.write_text(json.dumps({**facts, "sha256": arrays._hash_of_manifest(facts)}))
-    with pytest.raises(arrays.DamagedError):
+    with pytest.raises(DamagedError):
         Federation.open(tmp_path / "fed")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfuse.records.lines import sealed
+from fedfuse.records.sealed import sealed
 from fedfuse.reports import html, report
 from fedfuse.reports.elements import Choice, Table, Words, figures_and_tables
 from fedfuse.reports.figure import Axis, Bar, Bars, Curves, Parallel, Series

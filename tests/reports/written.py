@@ -21,8 +21,8 @@ from fedfuse.facts import (
     Student,
 )
 from fedfuse.records import events, record
-from fedfuse.records.lines import sealed
 from fedfuse.records.record import ClientRecord, RoundRecord
+from fedfuse.records.sealed import sealed
 
 LABELS = ("cat", "dog", "owl")
 COUNTS = ((4, 0, 0), (1, 2, 3))

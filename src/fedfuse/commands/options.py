@@ -47,7 +47,7 @@ def _share(target: float | None) -> float | None:
     if target is None or 0 < target <= 1:
         return target
     percent = f", as in {target / 100:g}" if 1 < target <= 100 else ", as in 0.85"
-    raise FedfuseError(f"--target {target:g}: give a share of the test set above 0 and up to 1{percent}")
+    raise FedfuseError(f"--target {target:g}: give a share of the test set between 0 and 1{percent}")
 
 
 Target = Annotated[

@@ -18,15 +18,11 @@ from torch import Tensor
 
 from fedfuse.data.examples import Examples
 from fedfuse.files import slug
-from fedfuse.types import FedfuseError
+from fedfuse.types import DamagedError
 
 FORMAT = 2
 CHUNK = 1 << 24  # bytes hashed at a time
 MANIFEST = "manifest.json"
-
-
-class DamagedError(FedfuseError):
-    """A folder of arrays is incomplete: a file is missing, truncated or of the wrong shape."""
 
 
 def write(folder: Path, arrays: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from fedfuse.data.holdout import amount, stratified
 from fedfuse.data.partition import Scheme, dirichlet, label_counts
 from fedfuse.data.pool import Pool
 from fedfuse.data.sources.source import Source
-from fedfuse.types import FedfuseError
+from fedfuse.types import DamagedError, FedfuseError
 
 CHUNK = 4096  # rows hashed at a time
 
@@ -86,7 +86,7 @@ class Federation:
             train, validation, test, *rest = (arrays.unpack(name, tensors, len(labels)) for name in names)
             parts = torch.split(tensors["parts"], tensors["sizes"].tolist())
         except (KeyError, RuntimeError) as error:
-            raise arrays.DamagedError(f"{folder} is an incomplete federation ({error}): save it again") from error
+            raise DamagedError(f"{folder} is an incomplete federation ({error}): save it again") from error
         return Federation(train, tuple(parts), validation, test, rest[0] if rest else None, labels)
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:

@@ -7,11 +7,10 @@ which nodes store their clients' memory.
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import isfinite
 from pathlib import Path
 from time import monotonic, sleep
@@ -21,15 +20,24 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from fedfuse.files import write_whole
 from fedfuse.flower import wire
 from fedfuse.flower.replies import Replies
 from fedfuse.records.directory import SCRATCH
+from fedfuse.records.sealed import read_json, write_json
 from fedfuse.types import FedfuseError
 
 FILE = "flower.json"
 RAREST = 32  # updates after which a node that never answers is asked again: each time delays a round
 PAUSE = 1.0  # seconds between two updates while waiting for nodes
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """The contents of `flower.json`."""
+
+    run: str
+    nodes: Mapping[int, int]
+    capabilities: Mapping[int, float]
 
 
 @dataclass
@@ -52,13 +60,11 @@ class Roster:
         path = folder / FILE
         if not path.exists():
             return Roster(path, clients)
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        capabilities = {int(client): value for client, value in facts["capabilities"].items()}
-        return Roster(path, clients, facts["run"], capabilities=capabilities, begun=True)
+        saved = read_json(path, _Saved, "restore it; without it, nodes treat a resumed run as a new one")
+        return Roster(path, clients, saved.run, capabilities=dict(saved.capabilities), begun=True)
 
     def save(self) -> None:
-        facts = {"run": self.run, "nodes": self.nodes, "capabilities": self.capabilities}
-        write_whole(self.path, json.dumps(facts).encode())
+        write_json(self.path, asdict(_Saved(self.run, self.nodes, self.capabilities)))
 
     def update(self, grid: Grid, timeout: float) -> set[int]:
         """Ask the new nodes, and return all nodes that are online."""

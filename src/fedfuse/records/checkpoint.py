@@ -15,7 +15,7 @@ from pathlib import Path
 from fedfuse import codec
 from fedfuse.files import write_whole
 from fedfuse.records.record import RoundRecord
-from fedfuse.types import FedfuseError, Groups, ServerState
+from fedfuse.types import DamagedError, FedfuseError, Groups, ServerState
 
 KEEP = 3
 NAME = re.compile(r"round-(\d{6})-([0-9a-f]{64})\.safetensors")
@@ -59,7 +59,7 @@ def latest(folder: Path, run: str) -> tuple[Checkpoint | None, list[str]]:
             problems.append(f"{error}; renamed to {aside.name}")
             continue
         if checkpoint.run != run:
-            raise FedfuseError(
+            raise DamagedError(
                 f"{path}: is the checkpoint of another run, with other settings, data or versions: "
                 "restore this run's own, or start over with another --out"
             )

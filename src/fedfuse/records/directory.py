@@ -8,18 +8,17 @@ import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import tomli_w
-from pydantic import TypeAdapter, ValidationError
 
 from fedfuse.context import Context
 from fedfuse.dotted import differences, flatten
 from fedfuse.evaluate import Details
 from fedfuse.files import write_whole
-from fedfuse.records.lines import is_intact, sealed
 from fedfuse.records.record import RoundRecord
-from fedfuse.types import FedfuseError
+from fedfuse.records.sealed import write_json
+from fedfuse.types import DamagedError, FedfuseError
 
 EXPERIMENT = "experiment.toml"  # the experiment with all defaults filled in
 FEDERATION = "federation.json"  # each client's examples by class, and its architecture
@@ -31,8 +30,6 @@ MODELS = "models"  # the trained models
 REPORT = "report.html"
 SCRATCH = ".scratch"
 NO_BIT = ("run.workers", "run.track", "name")  # settings that do not affect the results of a run
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -77,15 +74,11 @@ class Evaluation:
 
 
 def write_federation(path: Path, ctx: Context) -> None:
-    _write_json(path / FEDERATION, FederationFacts.of(ctx))
+    write_json(path / FEDERATION, asdict(FederationFacts.of(ctx)))
 
 
 def write_evaluation(path: Path, record: RoundRecord) -> None:
-    _write_json(path / EVALUATION, Evaluation(record.round, record.details))
-
-
-def _write_json(file: Path, facts: FederationFacts | Evaluation) -> None:
-    write_whole(file, sealed(json.dumps(asdict(facts))).encode())
+    write_json(path / EVALUATION, asdict(Evaluation(record.round, record.details)))
 
 
 def write_or_compare(file: Path, table: Mapping[str, Any], refusal: str, ignored: Collection[str] = ()) -> None:
@@ -106,26 +99,9 @@ def read_toml(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_bytes().decode("utf-8"))
     except OSError as error:
-        raise FedfuseError(f"{file}: cannot be read ({error.strerror or error})") from error
+        raise DamagedError(f"{file}: cannot be read ({error.strerror or error})") from error
     except (ValueError, RecursionError) as error:
-        raise FedfuseError(f"{file}: not valid TOML ({error}): restore it") from error
-
-
-def read_json(file: Path, kind: type[T]) -> T:
-    """Return the contents of a sealed JSON file, validated against the dataclass `kind`."""
-    remedy = "the file was changed or damaged: restore it, or run again"
-    try:
-        content = file.read_bytes()
-        facts = TypeAdapter(kind).validate_json(content)
-    except OSError as error:
-        raise FedfuseError(f"{file}: cannot be read ({error.strerror or error})") from error
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        raise FedfuseError(f"{file}: {place}: {first['msg'].lower()}; {remedy}") from error
-    if not is_intact(content.decode("utf-8")):
-        raise FedfuseError(f"{file}: is not as it was written; {remedy}")
-    return facts
+        raise DamagedError(f"{file}: not valid TOML ({error}): restore it") from error
 
 
 def fingerprint(settings: Mapping[str, Any]) -> str:

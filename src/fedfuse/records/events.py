@@ -12,7 +12,8 @@ from typing import Literal
 from pydantic import TypeAdapter, ValidationError
 
 from fedfuse.records import lines
-from fedfuse.types import FedfuseError
+from fedfuse.records.sealed import is_intact, sealed
+from fedfuse.types import DamagedError
 
 Kind = Literal["begun", "resumed", "warning", "stopped", "finished"]
 
@@ -34,7 +35,7 @@ def _adapter() -> TypeAdapter[Event]:
 
 def append(path: Path, kind: Kind, round: int, text: str = "") -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    lines.append(path, lines.sealed(json.dumps(asdict(Event(now, kind, round, text)))))
+    lines.append(path, sealed(json.dumps(asdict(Event(now, kind, round, text)))))
 
 
 def read(path: Path) -> list[Event]:
@@ -46,7 +47,7 @@ def _event(text: str, number: int, path: Path) -> Event:
     try:
         event = _adapter().validate_json(text)
     except ValidationError as error:
-        raise FedfuseError(f"{path}, line {number}: not an event of a run: restore the file, or delete it") from error
-    if not lines.is_intact(text):
-        raise FedfuseError(f"{path}, line {number}: is not as it was written: restore the file, or delete it")
+        raise DamagedError(f"{path}, line {number}: not an event of a run: restore the file, or delete it") from error
+    if not is_intact(text):
+        raise DamagedError(f"{path}, line {number}: is not as it was written: restore the file, or delete it")
     return event

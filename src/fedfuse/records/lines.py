@@ -1,21 +1,15 @@
-"""JSON on disk that notices damage: files of one object per line, and a digest in each object.
-
-A line that a crash cut short is dropped, and nothing is ever appended to it.
-"""
+"""Files of one JSON object per line. A line that a crash cut short is dropped, and nothing is ever appended to it."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from fedfuse.types import FedfuseError
+from fedfuse.types import DamagedError
 
 CHUNK = 1 << 16
-_SEAL = re.compile(r', "digest": "([0-9a-f]{16})"\}$')
 
 
 @dataclass(frozen=True)
@@ -33,7 +27,7 @@ class Lines:
         except FileNotFoundError:
             return Lines((), torn=False)
         except OSError as error:
-            raise FedfuseError(f"{path}: cannot be read ({error.strerror or error})") from error
+            raise DamagedError(f"{path}: cannot be read ({error.strerror or error})") from error
         return Lines(tuple(_text(line, number, path) for number, line in enumerate(complete, 1)), torn=bool(rest))
 
 
@@ -41,7 +35,7 @@ def _text(line: bytes, number: int, path: Path) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise FedfuseError(f"{path}, line {number}: not UTF-8 at byte {error.start + 1}: restore the file") from error
+        raise DamagedError(f"{path}, line {number}: not UTF-8 at byte {error.start + 1}: restore the file") from error
 
 
 def append(path: Path, text: str) -> None:
@@ -64,19 +58,3 @@ def _remove_torn_line(file: BinaryIO) -> None:
         end = start
     if end != size:
         file.truncate(end)
-
-
-def digest(text: str) -> str:
-    """Return a hash of one line, short enough to keep one for every line."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def sealed(text: str) -> str:
-    """Add the text's own digest to a JSON object, as its last key."""
-    return f'{text[:-1]}, "digest": "{digest(text)}"}}'
-
-
-def is_intact(text: str) -> bool:
-    """Return whether a JSON object still has the digest that it was sealed with."""
-    seal = _SEAL.search(text)
-    return seal is not None and digest(text[: seal.start()] + "}") == seal[1]

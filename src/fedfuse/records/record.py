@@ -16,7 +16,8 @@ from fedfuse.evaluate import Details
 from fedfuse.facts import Facts, Number, Score
 from fedfuse.files import WriteError, remedy, write_whole
 from fedfuse.records import lines
-from fedfuse.types import FedfuseError
+from fedfuse.records.sealed import first_problem, is_intact, sealed
+from fedfuse.types import DamagedError
 
 
 @dataclass(frozen=True)
@@ -66,19 +67,17 @@ class RoundRecord:
         del fields["details"]
         fields["facts"] = _without_empty(fields["facts"])
         fields["clients"] = _without_empty(fields["clients"])
-        return lines.sealed(json.dumps(_strict(fields), allow_nan=False))
+        return sealed(json.dumps(_strict(fields), allow_nan=False))
 
     @staticmethod
     def parse(line: str) -> RoundRecord:
-        """The inverse of `line`. Raise a FedfuseError if the line is not a record, or not as it was written."""
+        """The inverse of `line`. Raise a DamagedError if the line is not a record, or not as it was written."""
         try:
             record = _adapter().validate_json(line)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = ".".join(map(str, first["loc"])) or "the line"
-            raise FedfuseError(f"not a record of a round ({place}: {first['msg'].lower()})") from error
-        if not lines.is_intact(line):
-            raise FedfuseError("is not as it was written")
+            raise DamagedError(f"not a record of a round ({first_problem(error)})") from error
+        if not is_intact(line):
+            raise DamagedError("is not as it was written")
         return record
 
 
@@ -129,10 +128,10 @@ def parse_lines(texts: Sequence[str], path: Path) -> list[RoundRecord]:
     for number, text in enumerate(texts, 1):
         try:
             record = RoundRecord.parse(text)
-        except FedfuseError as error:
-            raise FedfuseError(f"{path}, line {number}: {error}: restore the file") from error
+        except DamagedError as error:
+            raise DamagedError(f"{path}, line {number}: {error}: restore the file") from error
         if record.round != number:
-            raise FedfuseError(
+            raise DamagedError(
                 f"{path}, line {number}: holds round {record.round} where round {number} belongs: lines are missing, "
                 "doubled or in another order; restore the file"
             )

@@ -24,23 +24,23 @@ from fedfuse.records.directory import (
     Evaluation,
     FederationFacts,
     fingerprint,
-    read_json,
     read_toml,
 )
-from fedfuse.records.lines import Lines, digest
+from fedfuse.records.lines import Lines
 from fedfuse.records.record import RoundRecord
-from fedfuse.types import FedfuseError
+from fedfuse.records.sealed import digest, first_problem, read_json
+from fedfuse.types import DamagedError
 
 
 def check_lines(texts: Sequence[str], last: int, hashes: Sequence[str], file: Path) -> None:
     """Refuse record lines that are not those that were written before the checkpoint of round `last`."""
     if len(texts) < last - 1:
-        raise FedfuseError(
+        raise DamagedError(
             f"{file}: holds {len(texts)} rounds, and the checkpoint was written after round {last}: restore the file"
         )
     for number, (text, written) in enumerate(zip(texts, hashes, strict=False), 1):
         if digest(text) != written:
-            raise FedfuseError(f"{file}, line {number}: is not as it was written: restore the file")
+            raise DamagedError(f"{file}, line {number}: is not as it was written: restore the file")
 
 
 class _Section(BaseModel):
@@ -88,9 +88,7 @@ class StoredExperiment(_Section):
         try:
             return StoredExperiment(**read_toml(file))
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = ".".join(map(str, first["loc"]))
-            raise FedfuseError(f"{file}: {place}: {first['msg'].lower()}: restore the file") from error
+            raise DamagedError(f"{file}: {first_problem(error)}: restore the file") from error
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ class StoredRun:
         if newest is not None:
             check_lines(lines.texts, newest.round, newest.lines, path / ROUNDS)
             if fingerprint(experiment.table) != newest.run:
-                raise FedfuseError(
+                raise DamagedError(
                     f"{path / EXPERIMENT}: its settings are not those that the checkpoint was written with: restore it"
                 )
         return StoredRun(path, experiment, history)

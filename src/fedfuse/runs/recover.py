@@ -11,10 +11,11 @@ from fedfuse.engines import Engine
 from fedfuse.records import checkpoint, events, record
 from fedfuse.records.checkpoint import Checkpoint
 from fedfuse.records.directory import CHECKPOINTS, EVENTS, ROUNDS
-from fedfuse.records.lines import Lines, digest
+from fedfuse.records.lines import Lines
 from fedfuse.records.record import RoundRecord
+from fedfuse.records.sealed import digest
 from fedfuse.records.stored import check_lines
-from fedfuse.types import FedfuseError, ServerState
+from fedfuse.types import DamagedError, ServerState
 
 
 def recover(
@@ -37,7 +38,7 @@ def recover(
     if latest is None:
         # Records without a checkpoint mean that the checkpoints were lost, not that the run never began.
         if lines.texts:
-            raise FedfuseError(f"{path / CHECKPOINTS}: no intact checkpoint is left; start over with another --out")
+            raise DamagedError(f"{path / CHECKPOINTS}: no intact checkpoint is left; start over with another --out")
         (path / ROUNDS).unlink(missing_ok=True)
         return ServerState(0, ctx.initial()), [], []
     texts = _texts(lines, latest, path / ROUNDS)
@@ -55,7 +56,7 @@ def _texts(lines: Lines, latest: Checkpoint, file: Path) -> list[str]:
         return [*before, latest.record.line()]
     written = record.parse_lines(lines.texts[:last], file)[-1]
     if _without_costs(written) != _without_costs(latest.record):
-        raise FedfuseError(f"{file}, line {last}: is not as it was written: restore the file")
+        raise DamagedError(f"{file}, line {last}: is not as it was written: restore the file")
     return [*before, lines.texts[last - 1]]
 
 

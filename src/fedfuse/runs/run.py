@@ -39,9 +39,10 @@ from fedfuse.records.directory import (
     write_federation,
     write_or_compare,
 )
-from fedfuse.records.lines import Lines, digest
+from fedfuse.records.lines import Lines
 from fedfuse.records.observer import Observer, RunInfo
 from fedfuse.records.record import RoundRecord
+from fedfuse.records.sealed import digest
 from fedfuse.round import run_round
 from fedfuse.runs.display import Display, Silent
 from fedfuse.runs.recover import recover

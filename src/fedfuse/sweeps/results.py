@@ -25,21 +25,21 @@
       ],
       "importances": {"local.lr": 0.9, "algorithm.steps": 0.1},  shares of the variance of validation accuracy that
                                         each key explains (fANOVA), largest first; {} while there are too few trials
-      "best": 7                         the number of the best complete trial, or null
+      "best": 7,                        the number of the best complete trial, or null
+      "digest": "0123456789abcdef"      of all the above, so that a changed number is noticed
     }
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from fedfuse.files import write_whole
+from fedfuse.records.sealed import read_json, write_json
 from fedfuse.sweeps.space import Space, from_facts
-from fedfuse.types import FedfuseError
+from fedfuse.types import DamagedError, FedfuseError
 
 SWEEP = "sweep.toml"  # what is searched
 STUDY = "study.db"  # Optuna's own record, for resuming and for its dashboard
@@ -98,20 +98,29 @@ def write(sweep: Sweep) -> None:
         "importances": dict(sweep.importances),
         "best": sweep.ranked[0].number if sweep.ranked else None,
     }
-    write_whole(sweep.path / TRIALS, (json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode())
+    write_json(sweep.path / TRIALS, facts, indent=1)
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """The contents of `trials.json`."""
+
+    experiment: str
+    rounds: int
+    seeds: int
+    space: Mapping[str, Mapping[str, Any]]
+    trials: tuple[Trial, ...]
+    importances: Mapping[str, float]
 
 
 def read(folder: Path) -> Sweep:
     """Read the sweep in this directory."""
-    file = folder / TRIALS
+    file, again = folder / TRIALS, "give the same sweep command again"
+    if not file.exists():
+        raise FedfuseError(f"{file}: there is no such file: is {folder} the directory of a sweep?")
+    facts = read_json(file, _Facts, again)
     try:
-        facts = json.loads(file.read_text(encoding="utf-8"))
-        trials = tuple(Trial(**{**trial, "paths": tuple(trial["paths"])}) for trial in facts["trials"])
-        space = {key: from_facts(parameter) for key, parameter in facts["space"].items()}
-        return Sweep(folder, facts["experiment"], facts["rounds"], facts["seeds"], space, trials, facts["importances"])
-    except OSError as error:
-        raise FedfuseError(
-            f"{file}: cannot be read ({error.strerror}): is {folder} the directory of a sweep?"
-        ) from error
+        space = {key: from_facts(parameter) for key, parameter in facts.space.items()}
     except (ValueError, TypeError, KeyError) as error:
-        raise FedfuseError(f"{file}: not the trials of a sweep ({error}): run the same sweep command again") from error
+        raise DamagedError(f"{file}: not the trials of a sweep ({error}): {again}") from error
+    return Sweep(folder, facts.experiment, facts.rounds, facts.seeds, space, facts.trials, facts.importances)

@@ -24,10 +24,10 @@ from fedfuse.runs.run import provenance, run
 from fedfuse.runs.setup import check
 from fedfuse.sweeps import results, space
 from fedfuse.sweeps import study as optuna_study
-from fedfuse.sweeps.results import STUDY, SWEEP, Sweep, Trial
+from fedfuse.sweeps.results import STUDY, SWEEP, TRIALS, Sweep, Trial
 from fedfuse.sweeps.space import Parameter, Space, parse_parameter
 from fedfuse.sweeps.study import Pruned, Pruning
-from fedfuse.types import FedfuseError
+from fedfuse.types import DamagedError, FedfuseError
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -122,6 +122,7 @@ def sweep(
         write_or_compare(folder / SWEEP, plan.facts(federation), f"{folder} holds another sweep", NO_BIT)
         pruner = None if prune is None else optuna_study.median_pruner(prune.startup, plan.warmup)
         with optuna_study.opened(folder / STUDY, seed, pruner) as study:
+            _compare_with_results(study, plan, folder)
             for number in range(len(optuna_study.finished(study)), trials):
                 display.run_of_many(number + 1, trials)
                 _try(plan, study, folder, display)
@@ -129,6 +130,23 @@ def sweep(
             result = _collect(plan, study, folder)
             results.write(result)  # a kill may have come before the last trial was written
     return result
+
+
+def _compare_with_results(study: Study, plan: Plan, folder: Path) -> None:
+    """Raise an error if Optuna's record of the finished trials differs from the results that were written."""
+    if not (folder / TRIALS).exists():
+        return
+    in_study = {trial.number: _facts(_outcome(plan, trial, folder)) for trial in optuna_study.finished(study)}
+    for trial in results.read(folder).trials:
+        if in_study.get(trial.number) != _facts(trial):
+            raise DamagedError(
+                f"{folder / STUDY}: trial {trial.number} is not as it was written to {TRIALS}: restore both files, or "
+                "choose another --out"
+            )
+
+
+def _facts(trial: Trial) -> tuple[Any, ...]:
+    return trial.state, dict(trial.parameters), trial.validation
 
 
 def default_path(experiment: Experiment) -> Path:
@@ -167,7 +185,8 @@ def _try(plan: Plan, study: Study, folder: Path, display: Display) -> None:
     except Pruned:
         optuna_study.tell_pruned(trial)
     except FedfuseError as error:
-        if isinstance(error.__cause__, OSError):  # a full disk says nothing about the parameters
+        # A full disk or a damaged file says nothing about the parameters.
+        if isinstance(error, DamagedError) or isinstance(error.__cause__, OSError):
             raise
         display.warn(f"trial {trial.number} failed: {error}")
         optuna_study.tell_failed(trial, str(error))

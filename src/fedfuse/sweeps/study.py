@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from fedfuse.records.observer import RunInfo
 from fedfuse.records.record import RoundRecord
 from fedfuse.sweeps.results import State
 from fedfuse.sweeps.space import Choice, Parameter, Range, Space
-from fedfuse.types import FedfuseError
+from fedfuse.types import DamagedError, FedfuseError
 
 try:
     import optuna
@@ -109,9 +110,10 @@ def median_pruner(startup: int, warmup: int) -> optuna.pruners.BasePruner:
 @contextmanager
 def opened(file: Path, seed: int, pruner: optuna.pruners.BasePruner | None) -> Iterator[Study]:
     """Open the study in this SQLite file, or create it."""
-    storage = optuna.storages.RDBStorage(f"sqlite:///{file.resolve()}")
+    _check_database(file)
     try:
-        yield optuna.create_study(
+        storage = optuna.storages.RDBStorage(f"sqlite:///{file.resolve()}")
+        study = optuna.create_study(
             storage=storage,
             study_name="sweep",
             direction="maximize",
@@ -119,9 +121,32 @@ def opened(file: Path, seed: int, pruner: optuna.pruners.BasePruner | None) -> I
             pruner=pruner or optuna.pruners.NopPruner(),
             load_if_exists=True,
         )
+        study.get_trials(deepcopy=False)
+    except Exception as error:  # rows of a changed file may raise anything
+        raise _damaged(file, error) from error
+    try:
+        yield study
     finally:
         storage.remove_session()
         storage.engine.dispose()
+
+
+def _check_database(file: Path) -> None:
+    """Raise an error if the file is no intact SQLite database."""
+    if not file.exists():
+        return
+    try:
+        with closing(sqlite3.connect(file)) as database:
+            problem = database.execute("PRAGMA integrity_check").fetchone()[0]
+    except sqlite3.Error as error:
+        problem = str(error)
+    if problem != "ok":
+        raise _damaged(file, problem)
+
+
+def _damaged(file: Path, problem: object) -> FedfuseError:
+    first = str(problem).partition("\n")[0]
+    return DamagedError(f"{file}: is damaged ({first}): restore it, or choose another --out")
 
 
 def next_trial(study: Study) -> Trial:

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from fedfuse.files import write_whole
 from fedfuse.records.observer import RunInfo
 from fedfuse.records.record import RoundRecord
+from fedfuse.records.sealed import read_json, write_json
 from fedfuse.tracking.scalars import Parameters, parameters, scalars
 from fedfuse.types import FedfuseError
 
 TRACKING = "tracking.json"  # tracker -> the run's id there, the last round that was logged, whether it was closed
+
+
+@dataclass(frozen=True)
+class _Entry:
+    id: str | None
+    round: int
+    closed: bool = False
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """The contents of `tracking.json`."""
+
+    trackers: Mapping[str, _Entry]
+
+
+_NEW = _Entry(None, 0)
 
 
 class Tracker(Protocol):
@@ -40,19 +57,19 @@ class TrackerObserver:
 
     def begin(self, run: RunInfo, history: Sequence[RoundRecord]) -> None:
         self._file, self._rounds = run.path / TRACKING, run.rounds
-        entry = self._load().get(self._name)
-        if entry is None or (self._tracker.buffers and not entry["closed"]):
-            entry = {"id": None, "round": 0}  # what was logged before a kill is unknown: log everything, under a new id
-        if len(history) == self._rounds <= entry["round"]:
+        entry = self._load().get(self._name, _NEW)
+        if self._tracker.buffers and not entry.closed:
+            entry = _NEW  # what was logged before a kill is unknown: log everything, under a new id
+        if len(history) == self._rounds <= entry.round:
             return  # a finished run is resumed: write nothing, not even an empty file
         try:
-            self._id = self._tracker.open(run.path, entry["id"], parameters(run.settings))
+            self._id = self._tracker.open(run.path, entry.id, parameters(run.settings))
         except ModuleNotFoundError as error:
             raise FedfuseError(
                 f'there is no module {error.name!r}: install it with `pip install "fedfuse[{self._name}]"`'
             ) from error
         self._opened = True
-        self._last = entry["round"] if self._id == entry["id"] else 0
+        self._last = entry.round if self._id == entry.id else 0
         for record in history:  # rounds that a kill left unlogged, or all if the tracker is new
             self.round(record)
 
@@ -70,11 +87,13 @@ class TrackerObserver:
             self._save(closed=True)
 
     def _save(self, closed: bool) -> None:
-        entry = {"id": self._id, "round": self._last, "closed": closed}
-        write_whole(self._file, json.dumps({**self._load(), self._name: entry}).encode())
+        entries = {**self._load(), self._name: _Entry(self._id, self._last, closed)}
+        write_json(self._file, asdict(_Entries(entries)))
 
-    def _load(self) -> dict[str, Any]:
-        return json.loads(self._file.read_text(encoding="utf-8")) if self._file.exists() else {}
+    def _load(self) -> Mapping[str, _Entry]:
+        if not self._file.exists():
+            return {}
+        return read_json(self._file, _Entries, "delete it, and every round is logged again").trackers
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 from fedfuse.data import arrays
 from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Source
+from fedfuse.types import DamagedError
 
 
 def cached(location: Location, name: str, key: Mapping[str, Any], build: Callable[[], Source]) -> Source:
@@ -21,7 +22,7 @@ def cached(location: Location, name: str, key: Mapping[str, Any], build: Callabl
     if folder.exists():
         try:
             return open_source(folder)
-        except arrays.DamagedError:
+        except DamagedError:
             arrays.remove(folder)
     source = build()
     try:
@@ -55,5 +56,5 @@ def open_source(folder: Path) -> Source:
         labels = tuple(facts["labels"])
         train, test = (arrays.unpack(part, tensors, len(labels)) for part in ("train", "test"))
     except KeyError as error:
-        raise arrays.DamagedError(f"{folder} has no {error}") from error
+        raise DamagedError(f"{folder} has no {error}") from error
     return Source(train, test, labels)

@@ -15,7 +15,7 @@ from fedfuse.data.sources.cache import open_source, write_source
 from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.own import as_source, inputs
 from fedfuse.data.sources.source import Source
-from fedfuse.types import FedfuseError
+from fedfuse.types import DamagedError, FedfuseError
 
 PREFIX = "arrays:"
 CHUNK = 4096  # rows hashed at a time
@@ -61,7 +61,7 @@ def read_arrays(location: Location, name: str) -> Source:
     folder = location.cache / name.replace(":", "-")
     try:
         return open_source(folder)
-    except arrays.DamagedError as error:
+    except DamagedError as error:
         raise FedfuseError(
             f"{name}: these arrays were passed in Python, and {folder} no longer holds them: pass them again, or save "
             "them to a file and write a function that loads it"
