@@ -47,6 +47,11 @@ def all_finite(tensor: Tensor) -> bool:
     return all(bool(torch.isfinite(piece).all()) for (piece,) in pieces(tensor))
 
 
+def equal(a: Tensors, b: Tensors) -> bool:
+    """Return whether both trees have the same names and values."""
+    return a.keys() == b.keys() and all(torch.equal(t, b[name]) for name, t in a.items())
+
+
 def squared_distance(a: Tensors, b: Tensors) -> float:
     """Return the squared Euclidean distance over all float tensors, in double precision."""
     pairs = (pair for name, t in a.items() if t.is_floating_point() for pair in pieces(t, b[name]))

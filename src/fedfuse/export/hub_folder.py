@@ -10,16 +10,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import safetensors.torch
+from torch import Tensor
 
 from fedfuse import signature
 from fedfuse.export.card import Records, card
 from fedfuse.files import write_whole
 from fedfuse.models import transformers_folder
 from fedfuse.models.file import MODEL, Header, checked_tensors, imports_code, read_header, write_model
-from fedfuse.records.directory import EXPERIMENT, MODELS
+from fedfuse.records import checkpoint
+from fedfuse.records.directory import CHECKPOINTS, EXPERIMENT, MODELS
 from fedfuse.records.stored import StoredRun
 from fedfuse.signature import did_you_mean
-from fedfuse.types import FedfuseError
+from fedfuse.tree import equal
+from fedfuse.types import DamagedError, FedfuseError
 
 CONFIG, README = "config.json", "README.md"
 
@@ -100,7 +103,7 @@ def _refuse_to_overwrite(folder: Path, force: bool) -> None:
 
 def _write_model(folder: Path, file: Path, header: Header) -> Header:
     """Write weights and configuration, and return the exported model's header, without a local path."""
-    tensors = checked_tensors(file, header)
+    tensors = _tensors_of_run(file, header)
     if not transformers_folder.holds(header.arch):
         write_model(folder / MODEL, header, tensors)
         config = {"library_name": "fedfuse", **header.model_dump()}
@@ -110,6 +113,15 @@ def _write_model(folder: Path, file: Path, header: Header) -> Header:
     portable = header.model_copy(update={"arch": transformers_folder.without_path(header.arch)})
     write_model(folder / MODEL, portable, safetensors.torch.load_file(folder / MODEL), for_transformers=True)
     return portable
+
+
+def _tensors_of_run(file: Path, header: Header) -> dict[str, Tensor]:
+    """Read the model's tensors. They must be those of the run's last checkpoint, not a model of another run."""
+    tensors = checked_tensors(file, header)
+    in_checkpoint = checkpoint.model(file.parent.parent / CHECKPOINTS, header.arch)
+    if in_checkpoint is not None and not equal({**in_checkpoint.params, **in_checkpoint.buffers}, tensors):
+        raise DamagedError(f"{file}: is not the model of this run's last round: give the run's command with --resume")
+    return tensors
 
 
 def _count(file: Path) -> int:

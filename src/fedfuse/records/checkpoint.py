@@ -15,7 +15,7 @@ from pathlib import Path
 from fedfuse import codec
 from fedfuse.files import write_whole
 from fedfuse.records.record import RoundRecord
-from fedfuse.types import DamagedError, FedfuseError, Groups, ServerState
+from fedfuse.types import DamagedError, FedfuseError, Groups, ServerState, Snapshot
 
 KEEP = 3
 NAME = re.compile(r"round-(\d{6})-([0-9a-f]{64})\.safetensors")
@@ -84,6 +84,17 @@ def summary(folder: Path) -> Summary | None:
             return Summary(int(header["state"]["round"]), str(header["run"]), [str(line) for line in header["lines"]])
         except (FedfuseError, KeyError, TypeError, ValueError):
             continue
+    return None
+
+
+def model(folder: Path, arch: str) -> Snapshot | None:
+    """Return the server's model of this architecture in the newest intact checkpoint, if there is one."""
+    for path in _newest_first(folder):
+        try:
+            models = _read(path).server.models.values()
+        except FedfuseError:
+            continue
+        return next((model for model in models if model.arch == arch), None)
     return None
 
 

@@ -20,7 +20,9 @@ Kind = Literal["begun", "resumed", "warning", "stopped", "finished"]
 
 @dataclass(frozen=True)
 class Event:
-    """One event. `round` is the last round that was finished before it."""
+    """One event. Events are numbered from 1; `round` is the last round that was finished before it."""
+
+    number: int
 
     at: str  # ISO 8601, UTC
     kind: Kind
@@ -34,12 +36,13 @@ def _adapter() -> TypeAdapter[Event]:
 
 
 def append(path: Path, kind: Kind, round: int, text: str = "") -> None:
+    number = len(lines.Lines.read(path).texts) + 1
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    lines.append(path, sealed(json.dumps(asdict(Event(now, kind, round, text)))))
+    lines.append(path, sealed(json.dumps(asdict(Event(number, now, kind, round, text)))))
 
 
 def read(path: Path) -> list[Event]:
-    """Return the events of all complete lines."""
+    """Return the events of all complete lines: numbers 1, 2, ... in order."""
     return [_event(text, number, path) for number, text in enumerate(lines.Lines.read(path).texts, 1)]
 
 
@@ -48,6 +51,6 @@ def _event(text: str, number: int, path: Path) -> Event:
         event = _adapter().validate_json(text)
     except ValidationError as error:
         raise DamagedError(f"{path}, line {number}: not an event of a run: restore the file, or delete it") from error
-    if not is_intact(text):
+    if not is_intact(text) or event.number != number:
         raise DamagedError(f"{path}, line {number}: is not as it was written: restore the file, or delete it")
     return event
