@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit federation browser picture format clean
+.PHONY: help setup demo test lint types unit federation faults browser picture format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,12 @@ unit: $(VENV)/.dev browser
 
 federation: $(VENV)/.dev ## further checks that take minutes: kill -9, the README's commands, CIFAR-10's app, Ray
 	$(BIN)/pytest -m federation tests/flower
+
+AMOUNT ?= 6
+SEED ?= 0
+
+faults: $(VENV)/.dev ## a campaign of faults: kills, full disks, damaged files, hostile uploads, bad inputs
+	$(BIN)/python -m tests.faults --seed $(SEED) --amount $(AMOUNT)
 
 # The page of a report is tested in a real browser, where there is one or one may be installed.
 browser:

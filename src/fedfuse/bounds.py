@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 
 from fedfuse.types import FedfuseError
@@ -21,6 +22,21 @@ def not_negative(part: object, hint: str = "", **settings: float | None) -> None
 def below_one(part: object, hint: str = "", **settings: float | None) -> None:
     """Refuse a setting outside [0, 1); None passes."""
     _require(part, settings, lambda value: 0 <= value < 1, "must be in [0, 1)", hint)
+
+
+def fits_memory(what: str, size: int) -> None:
+    """Refuse something of `size` bytes that this machine's memory cannot hold."""
+    if size > (memory := machine_memory()):
+        raise FedfuseError(f"{what} takes {_gibibytes(size)}, and this machine has {_gibibytes(memory)}: ask for less")
+
+
+def machine_memory() -> int:
+    """Return this machine's memory in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _gibibytes(size: int) -> str:
+    return f"{size // 2**30:,} GiB" if size < 2**70 else "more than any machine has"
 
 
 def _require(

@@ -8,17 +8,15 @@ import re
 import resource
 import shutil
 import signal
-import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import fedfuse
 from tests.command_line import ENOUGH, SMALL, CommandLine, models_of, rounds_of
-from tests.doubles import LINEAR
+from tests.faults.disk import killed_before_step, tiny
 
 KILLED = (*SMALL, "-r", "9", "--set", "local.epochs=12")
 
@@ -82,84 +80,7 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(
     assert {p.name for p in (run / "models").iterdir()} == {p.name for p in (uninterrupted / "models").iterdir()}
 
 
-# In a fork of this process, before every single step that changes the disk.
-
-
-def tiny(**run: object) -> fedfuse.Experiment:
-    """Five rounds, so that old checkpoints are dropped; a fraction of a second."""
-    return fedfuse.Experiment(
-        data={"source": "synthetic", "examples": 60, "classes": 3, "shape": [4], "validation": 0},
-        partition={"clients": 2},
-        models={"clients": LINEAR},
-        local={"steps": 1, "batch_size": 8},
-        algorithm={"name": "fedavgm"},
-        run={"rounds": 5, "workers": 1, **run},
-    )
-
-
-class Crash:
-    """Counts steps on the disk, and kills this process before one of them.
-
-    `torn`: half of what was to be synced is lost as well, as when the power goes.
-    """
-
-    def __init__(self, before: int, *, torn: bool) -> None:
-        self.before, self.torn, self.steps = before, torn, 0
-        self.synced: dict[int, int] = {}  # how much of a file is on disk for good, by its inode
-
-    def count(self, function: Callable[..., object], descriptor: bool = False) -> Callable[..., object]:
-        def counted(*arguments: Any, **named: Any) -> object:
-            self.steps += 1
-            if self.steps == self.before:
-                if self.torn and descriptor:
-                    self.tear(arguments[0])
-                os.kill(os.getpid(), signal.SIGKILL)
-            result = function(*arguments, **named)
-            if descriptor:
-                self.synced[os.fstat(arguments[0]).st_ino] = os.fstat(arguments[0]).st_size
-            return result
-
-        return counted
-
-    def tear(self, descriptor: int) -> None:
-        file = os.fstat(descriptor)
-        if stat.S_ISREG(file.st_mode):
-            os.ftruncate(descriptor, (self.synced.get(file.st_ino, 0) + file.st_size) // 2)
-
-
-def killed_before_step(number: int, out: Path, *, torn: bool = False, workers: int = 1) -> bool:
-    """Run in a fork that is killed before its step `number` on the disk; whether it came to that."""
-    child = os.fork()
-    if child == 0:
-        try:
-            crash = Crash(number, torn=torn)
-            if workers == 1:
-                os.fsync = crash.count(os.fsync, descriptor=True)  # type: ignore[assignment]
-                for name in ("replace", "unlink", "rename"):
-                    setattr(Path, name, crash.count(getattr(Path, name)))
-            else:
-                os.rename = crash.count(os.rename)  # type: ignore[assignment]
-            fedfuse.run(tiny(workers=workers), out, resume=True)
-        finally:
-            os._exit(0)
-    _, status = os.waitpid(child, 0)
-    return os.WIFSIGNALED(status)
-
-
-@pytest.mark.parametrize("torn", [False, True], ids=["killed", "power cut"])
-def test_a_kill_before_any_step_on_the_disk_loses_nothing(torn: bool, tmp_path: Path) -> None:
-    straight = fedfuse.run(tiny(), tmp_path / "straight")
-    steps = 0
-    while killed_before_step(steps + 1, out := tmp_path / f"killed-{steps + 1}", torn=torn):
-        steps += 1
-        finished = rounds_of(out) if lines(out) and not torn else []
-        fedfuse.run(tiny(), out, resume=True)
-        assert models_of(out) == models_of(straight.path), f"step {steps}"
-        assert rounds_of(out) == rounds_of(straight.path), f"step {steps}"
-        assert rounds_of(out)[: len(finished)] == finished
-        assert {p.name for p in out.iterdir()} == {p.name for p in straight.path.iterdir()}, f"step {steps}"
-    # 3 for the experiment's file, 4 for each round, one for each checkpoint that is dropped, 3 for the model.
-    assert steps >= 3 + 5 * 4 + 2 + 3
+# In a fork of this process; before every other step on the disk, tests/faults does it.
 
 
 def test_a_kill_while_workers_are_given_the_data_leaves_no_copy_behind(tmp_path: Path) -> None:

@@ -150,6 +150,6 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
 def test_the_header_alone_says_which_lines_there_were(tmp_path: Path) -> None:
     assert summary(tmp_path / "none") is None
     save(tmp_path, at(3))
-    assert summary(tmp_path) == Summary(3, RUN, ["ab", "ab"])
+    assert summary(tmp_path) == Summary(3, RUN, ["ab", "ab"], at(3).record.line())
     (tmp_path / f"round-000009-{'0' * 64}.safetensors").write_bytes(b"nothing")
-    assert summary(tmp_path) == Summary(3, RUN, ["ab", "ab"])
+    assert summary(tmp_path) == Summary(3, RUN, ["ab", "ab"], at(3).record.line())

@@ -21,6 +21,7 @@ from fedfuse.facts import (
     Student,
 )
 from fedfuse.records import events, record
+from fedfuse.records.directory import fingerprint
 from fedfuse.records.record import ClientRecord, RoundRecord
 from fedfuse.records.sealed import sealed
 
@@ -98,11 +99,13 @@ def a_run(
         "reported": ["mlp:8"],
         "examples": {"train": 10, "validation": 1, "test": 10, "pool": 5},
         "shape": [4],
+        "run": fingerprint(experiment),
     }
     (path / "federation.json").write_text(sealed(json.dumps(federation)))
     square = [[3, 1, 0], [0, 2, 0], [1, 1, 2]]
     detail = {"mlp:8": {"confusion": square, "confidence": asdict(BINS)}}
-    (path / "evaluation.json").write_text(sealed(json.dumps({"round": len(accuracies), "models": detail})))
+    evaluation = {"round": len(accuracies), "models": detail, "run": fingerprint(experiment)}
+    (path / "evaluation.json").write_text(sealed(json.dumps(evaluation)))
     for kind, number, text in happened:
-        events.append(path / "events.jsonl", kind, number, text)
+        events.append(path / "events.jsonl", kind, number, text, fingerprint(experiment))
     return path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
@@ -63,7 +63,7 @@ class ModelsSection(Section):
     In Python, a function of (classes, shape) that returns a net may replace a name.
     """
 
-    clients: str | dict[str, PositiveFloat]
+    clients: str | Annotated[dict[str, PositiveFloat], Field(min_length=1)]
     capability: str | None = Field(
         None, description="data column that ranks clients; by default architectures are drawn at random"
     )

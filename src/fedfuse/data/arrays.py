@@ -84,7 +84,9 @@ def read(folder: Path, *, verify: bool = True) -> tuple[dict[str, Tensor], dict[
             raise ValueError(f"{MANIFEST} is not as it was written")
         arrays = {name: _open(folder, entry, verify) for name, entry in manifest["arrays"].items()}
         return arrays, dict(manifest["facts"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError) as error:
+    except DamagedError:
+        raise
+    except Exception as error:  # numpy parses a header as Python code, so that damage there may raise anything
         raise DamagedError(f"{folder} cannot be read ({error}): delete it and create it again") from error
 
 

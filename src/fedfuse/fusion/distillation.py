@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedfuse import bounds
 from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
 from fedfuse.data.augment import augmentation
@@ -50,6 +51,10 @@ class Distilled:
     probe: int = 2000
     views: int = 0
     view: str = "crop+flip"
+
+    def __post_init__(self) -> None:
+        bounds.not_negative(self, "0 measures nothing", probe=self.probe)
+        bounds.not_negative(self, "0 uses the pool as it is", views=self.views)
 
     def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]:
         pool, rows = self._pool(ctx)  # an unsuitable pool fails before any client works

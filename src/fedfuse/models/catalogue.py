@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from fedfuse import rng, signature
+from fedfuse import bounds, rng, signature
 from fedfuse.models import external, mobile, resnet, shared_head, small, split, vgg
 from fedfuse.models.classifier import Classifier, Shape
 from fedfuse.models.norms import NORMS, Norm
@@ -146,7 +145,7 @@ class _Unfilled(TorchFunctionMode):
 
 def _check_size(name: str, classes: int, shape: Shape) -> None:
     """Refuse a net whose training would not fit into this machine's memory. It is built without memory."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = bounds.machine_memory()
     try:
         with rng.ambient(rng.generator(0, "models.check")), torch.device("meta"), _Unfilled():
             net = build(name, classes=classes, shape=shape)

@@ -74,6 +74,7 @@ class Summary:
     round: int
     run: str
     lines: Sequence[str]
+    record: str  # the line of the last round
 
 
 def summary(folder: Path) -> Summary | None:
@@ -81,7 +82,8 @@ def summary(folder: Path) -> Summary | None:
     for path in _newest_first(folder):
         try:
             header = codec.read_header(path)
-            return Summary(int(header["state"]["round"]), str(header["run"]), [str(line) for line in header["lines"]])
+            lines = [str(line) for line in header["lines"]]
+            return Summary(int(header["state"]["round"]), str(header["run"]), lines, str(header["record"]))
         except (FedfuseError, KeyError, TypeError, ValueError):
             continue
     return None

@@ -50,9 +50,10 @@ class FederationFacts:
     reported: Sequence[str]  # the architectures whose mean accuracy is the run's
     examples: ExampleCounts
     shape: Sequence[int]  # of one input
+    run: str  # the fingerprint of the run
 
     @staticmethod
-    def of(ctx: Context) -> FederationFacts:
+    def of(ctx: Context, run: str) -> FederationFacts:
         data = ctx.data
         pool = 0 if data.pool is None else len(data.pool)
         return FederationFacts(
@@ -62,6 +63,7 @@ class FederationFacts:
             reported=list(ctx.reported),
             examples=ExampleCounts(len(data.train), len(data.validation), len(data.test), pool),
             shape=list(data.train.shape),
+            run=run,
         )
 
 
@@ -71,14 +73,15 @@ class Evaluation:
 
     round: int
     models: Mapping[str, Details]  # by architecture
+    run: str  # the fingerprint of the run
 
 
-def write_federation(path: Path, ctx: Context) -> None:
-    write_json(path / FEDERATION, asdict(FederationFacts.of(ctx)))
+def write_federation(path: Path, ctx: Context, run: str) -> None:
+    write_json(path / FEDERATION, asdict(FederationFacts.of(ctx, run)))
 
 
-def write_evaluation(path: Path, record: RoundRecord) -> None:
-    write_json(path / EVALUATION, asdict(Evaluation(record.round, record.details)))
+def write_evaluation(path: Path, record: RoundRecord, run: str) -> None:
+    write_json(path / EVALUATION, asdict(Evaluation(record.round, record.details, run)))
 
 
 def write_or_compare(file: Path, table: Mapping[str, Any], refusal: str, ignored: Collection[str] = ()) -> None:

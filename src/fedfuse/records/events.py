@@ -28,6 +28,7 @@ class Event:
     kind: Kind
     round: int
     text: str = ""
+    run: str = ""  # the fingerprint of the run
 
 
 @cache
@@ -35,10 +36,10 @@ def _adapter() -> TypeAdapter[Event]:
     return TypeAdapter(Event)
 
 
-def append(path: Path, kind: Kind, round: int, text: str = "") -> None:
+def append(path: Path, kind: Kind, round: int, text: str = "", run: str = "") -> None:
     number = len(lines.Lines.read(path).texts) + 1
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    lines.append(path, sealed(json.dumps(asdict(Event(number, now, kind, round, text)))))
+    lines.append(path, sealed(json.dumps(asdict(Event(number, now, kind, round, text, run)))))
 
 
 def read(path: Path) -> list[Event]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -30,6 +30,8 @@ from fedfuse.records.lines import Lines
 from fedfuse.records.record import RoundRecord
 from fedfuse.records.sealed import digest, first_problem, read_json
 from fedfuse.types import DamagedError
+
+F = TypeVar("F", FederationFacts, Evaluation)
 
 
 def check_lines(texts: Sequence[str], last: int, hashes: Sequence[str], file: Path) -> None:
@@ -103,16 +105,17 @@ class StoredRun:
     def open(path: Path) -> StoredRun:
         """Read a run directory. Records or settings that do not fit the newest checkpoint are an error."""
         newest = checkpoint.summary(path / CHECKPOINTS)  # before the records: a run in progress writes it first
-        lines = Lines.read(path / ROUNDS)
-        history = record.parse_lines(lines.texts, path / ROUNDS)
+        texts = list(Lines.read(path / ROUNDS).texts)
         experiment = StoredExperiment.read(path / EXPERIMENT)
         if newest is not None:
-            check_lines(lines.texts, newest.round, newest.lines, path / ROUNDS)
+            check_lines(texts, newest.round, newest.lines, path / ROUNDS)
             if fingerprint(experiment.table) != newest.run:
                 raise DamagedError(
                     f"{path / EXPERIMENT}: its settings are not those that the checkpoint was written with: restore it"
                 )
-        return StoredRun(path, experiment, history)
+            if len(texts) < newest.round:  # a kill may come between the checkpoint and its record
+                texts.append(newest.record)
+        return StoredRun(path, experiment, record.parse_lines(texts, path / ROUNDS))
 
     @property
     def seed(self) -> int:
@@ -129,13 +132,23 @@ class StoredRun:
 
     @cached_property
     def federation(self) -> FederationFacts | None:
-        file = self.path / FEDERATION
-        return read_json(file, FederationFacts) if file.exists() else None
+        return self._facts(FEDERATION, FederationFacts)
 
     @cached_property
     def evaluation(self) -> Evaluation | None:
-        file = self.path / EVALUATION
-        return read_json(file, Evaluation) if file.exists() else None
+        return self._facts(EVALUATION, Evaluation)
+
+    def _facts(self, name: str, kind: type[F]) -> F | None:
+        file = self.path / name
+        if not file.exists():
+            return None
+        facts = read_json(file, kind)
+        self._check_run(facts.run, file)
+        return facts
+
+    def _check_run(self, run: str, file: Path) -> None:
+        if run != fingerprint(self.experiment.table):
+            raise DamagedError(f"{file}: belongs to another run, with other settings, data or versions: restore it")
 
     def reported_details(self) -> list[Details]:
         """Return the predictions by class and by confidence of the models that the run reports."""
@@ -146,7 +159,10 @@ class StoredRun:
 
     @cached_property
     def events(self) -> list[events.Event]:
-        return events.read(self.path / EVENTS)
+        happened = events.read(self.path / EVENTS)
+        for event in happened:
+            self._check_run(event.run, self.path / EVENTS)
+        return happened
 
     @property
     def labels(self) -> Sequence[str]:

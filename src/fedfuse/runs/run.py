@@ -153,12 +153,12 @@ class _Running:
         engine, capability = engines(self.experiment, federation, self.path)
         with closing(engine):
             self.setup = self.setup.with_capability(capability)
-            write_federation(self.path, self.setup.ctx)
+            write_federation(self.path, self.setup.ctx, self.fingerprint)
             server = self._rounds(engine, observers)
         for model in server.models.values():
             save_model(self.path / MODELS, model, _header(model.arch, federation))
         if not any(event.kind == "finished" for event in events.read(self.path / EVENTS)):
-            events.append(self.path / EVENTS, "finished", server.round)
+            self._note("finished", server.round)
         self.display.end(self.path, self.history)
         return Run(self.path, self.history, server.models)
 
@@ -173,7 +173,7 @@ class _Running:
                 clock = Clock()
                 # The checkpoint contains the record, so a crash between writing the two files loses neither.
                 with clock.stage("checkpoint"):
-                    write_evaluation(self.path, outcome)
+                    write_evaluation(self.path, outcome, self.fingerprint)
                     memory = engine.memory()
                     state = Checkpoint(server, memory, outcome, self.fingerprint, self.lines)
                     checkpoint.save(self.path / CHECKPOINTS, state)
@@ -208,7 +208,7 @@ class _Running:
     def _observed(self, observers: Sequence[Observer]) -> Iterator[None]:
         """Call observers at the start and at the end of the run, and log what stopped it early."""
         if len(self.history) < self.info.rounds:
-            events.append(self.path / EVENTS, "resumed" if self.history else "begun", len(self.history))
+            self._note("resumed" if self.history else "begun", len(self.history))
         try:
             for observer in observers:
                 observer.begin(self.info, tuple(self.history))
@@ -217,7 +217,7 @@ class _Running:
             interrupt = isinstance(cause, KeyboardInterrupt)
             reason = str(cause) or "keyboard interrupt" if interrupt else f"{type(cause).__name__}: {cause}"
             with suppress(OSError):  # the disk may be what stopped the run
-                events.append(self.path / EVENTS, "stopped", len(self.history), reason)
+                self._note("stopped", len(self.history), reason)
             raise
         finally:
             for observer in observers:
@@ -227,7 +227,10 @@ class _Running:
         """Warn on the display and in the run directory, since a run from Python shows nothing."""
         self.display.warn(text)
         with suppress(OSError):  # the warning may be about the disk
-            events.append(self.path / EVENTS, "warning", len(self.history), text)
+            self._note("warning", len(self.history), text)
+
+    def _note(self, kind: events.Kind, round: int, text: str = "") -> None:
+        events.append(self.path / EVENTS, kind, round, text, self.fingerprint)
 
 
 def _header(arch: str, federation: Federation) -> Header:

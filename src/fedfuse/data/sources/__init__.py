@@ -35,6 +35,9 @@ PATTERNS: Mapping[str, str] = {  # the other forms that a name can take
 }
 
 
+LONGEST = 255  # characters of a file's name on most systems
+
+
 def source_function(name: str, location: Location | None = None) -> Callable[..., Any]:
     """The function that makes the data called `name`. Its keyword arguments are the data's settings."""
     if name in SOURCES:
@@ -43,11 +46,11 @@ def source_function(name: str, location: Location | None = None) -> Callable[...
         return arrays_given
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", name):
         return signature.imported(name, "data source")
-    if "/" in name or any(place.exists() for place in places(location or Location.at(), name)):
+    if len(name) <= LONGEST and ("/" in name or any(p.exists() for p in places(location or Location.at(), name))):
         return files_or_hub
+    hint = signature.did_you_mean(name, SOURCES)
     raise FedfuseError(
-        f"no data source is called {name!r}{signature.did_you_mean(name, SOURCES) or '.'} Known: {', '.join(SOURCES)}; "
-        f"or {'; or '.join(PATTERNS)}"
+        f"no data source is called {name[:LONGEST]!r}{hint} Known: {', '.join(SOURCES)}; or {'; or '.join(PATTERNS)}"
     )
 
 

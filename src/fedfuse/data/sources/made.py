@@ -16,6 +16,7 @@ from fedfuse.data.sources.tables import held_out
 from fedfuse.types import FedfuseError
 
 CHUNK = 4096
+_FLOAT = 4  # bytes
 
 
 def digits(location: Location) -> Source:
@@ -39,6 +40,7 @@ def swiss_roll(
     a fifth as many examples, in addition.
     """
     bounds.positive("swiss-roll", examples=examples, classes=classes)
+    bounds.fits_memory("swiss-roll", 2 * _FLOAT * examples)
     tests = max(classes, examples // 5)
     train = _rolls(examples, classes, noise, rng.key(seed, "swiss-roll", "train"))
     test = _rolls(tests, classes, noise, rng.key(seed, "swiss-roll", "test"))
@@ -71,6 +73,9 @@ def synthetic(
     when shifted. Other shapes give float features. The test data has a fifth as many examples, in addition.
     """
     bounds.positive("synthetic", examples=examples, classes=classes)
+    if not shape or min(shape) < 1:
+        raise FedfuseError(f"synthetic: shape is {list(shape)}: give one or more positive numbers")
+    bounds.fits_memory("synthetic", math.prod(shape) * _FLOAT * (examples + classes))
     if not 0 <= noise <= 1:
         raise FedfuseError(f"synthetic: noise is {noise}: give a number from 0 (none) to 1 (only noise)")
     tests = max(classes, examples // 5)

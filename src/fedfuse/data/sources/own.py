@@ -42,6 +42,9 @@ def as_source(reference: str, made: Any) -> Source:
 def inputs(x: object, reference: str = "data") -> Tensor:
     """Inputs in the stored form: images (N, C, H, W) uint8, anything else float32."""
     values = _numbers(x, "x", reference)
+    if values.dim() == 0 or values.is_complex():
+        what = "a single number" if values.dim() == 0 else "complex numbers"
+        raise FedfuseError(f"{reference}: x is {what}: give an array of real numbers with one row per example")
     if values.dtype == torch.uint8:
         return _images(values)
     stored = values.float()
