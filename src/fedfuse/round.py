@@ -14,10 +14,10 @@ from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
 from fedfuse.engines import Engine
 from fedfuse.evaluate import Details, evaluate, evaluate_in_detail
-from fedfuse.facts import Facts, Score, divergence
+from fedfuse.facts import Facts, Score
 from fedfuse.records.clock import Clock
 from fedfuse.records.record import RoundRecord
-from fedfuse.safeguard import check_outputs, suspects
+from fedfuse.safeguard import check_outputs, suspects, with_warnings
 from fedfuse.types import Failure, NotFiniteError, ServerState, Task, Update
 from fedfuse.vet import QuorumNotMet, VettedUpdates, Vetting
 
@@ -43,14 +43,13 @@ def run_round(
         with clock.stage("fuse"):
             state, facts = algorithm.fuse(server, updates, ctx)
             check_outputs(state, ctx)
+            facts = with_warnings(facts, updates.clients)
         engine.settle(updates.clients)
     except (QuorumNotMet, NotFiniteError) as problem:
         engine.settle(())
         state, facts, note = replace(server, round=server.round + 1), Facts(), f"unchanged: {problem}"
         if isinstance(problem, NotFiniteError):
             note += f"; {suspects(updates.clients, {})}"
-    if divergence(facts.students):
-        facts = replace(facts, warning=f"{facts.warning}; {suspects(updates.clients, facts.agreement)}")
     with clock.stage("evaluate"):
         scores, details = evaluate_models(state, ctx)
         validation = validation_accuracy(state, ctx)

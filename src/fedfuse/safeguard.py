@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 
 from fedfuse import tree
 from fedfuse.context import Context
 from fedfuse.data.examples import Examples
+from fedfuse.facts import Facts, divergence
 from fedfuse.predict import predict
 from fedfuse.records.record import ClientRecord
 from fedfuse.types import NotFiniteError, ServerState
 
 ROWS = 128  # inputs on which a fused model's outputs must be finite
 FAR = 5.0  # times the median distance
-RARE = 0.5  # times the median agreement
+ALARMING = 100.0  # times the median distance: a warning even if all else went well
+HALF = 0.5
+MOST = 5  # suspects that are named
 
 
 def check_outputs(state: ServerState, ctx: Context) -> None:
@@ -40,19 +44,37 @@ def _inputs(ctx: Context) -> Examples:
     return Examples(x, torch.zeros(ROWS, dtype=torch.int64), train.classes, zeros, zeros + 1)
 
 
+def with_warnings(facts: Facts, clients: Mapping[int, ClientRecord]) -> Facts:
+    """Name the suspects if a distillation diverged, and any client whose model moved out of all proportion."""
+    if divergence(facts.students):
+        return replace(facts, warning=f"{facts.warning}; {suspects(clients, facts.agreement)}")
+    if far := _far(clients, ALARMING):
+        return replace(facts, warning="; ".join(filter(None, [facts.warning, f"suspected: {', '.join(far[:MOST])}"])))
+    return facts
+
+
 def suspects(clients: Mapping[int, ClientRecord], agreement: Mapping[str, float]) -> str:
-    """Name the accepted clients that stand out by distance or by agreement with the ensemble."""
+    """Name the accepted clients that stand out: by distance, or else by their agreement with the ensemble."""
+    names = _far(clients, FAR) or _alone(agreement)
+    return f"suspected: {', '.join(names[:MOST])}" if names else "no client stands out by distance or agreement"
+
+
+def _far(clients: Mapping[int, ClientRecord], times: float) -> list[str]:
     distances = {client: record.distance for client, record in clients.items() if record.distance is not None}
     usual = statistics.median(distances.values()) if distances else 0.0
-    names = [
+    return [
         f"client {client} (moved {distance:.3g}, the median client {usual:.3g})"
         for client, distance in sorted(distances.items(), key=lambda item: -item[1])
-        if distance > FAR * usual
+        if distance > times * usual
     ]
+
+
+def _alone(agreement: Mapping[str, float]) -> list[str]:
+    """Name those who agree with the ensemble far less than the median client, or far more where most do not."""
     common = statistics.median(agreement.values()) if agreement else 0.0
-    names += [
+    most_agree = common >= HALF
+    return [
         f"client {client} (agrees with the ensemble on {100 * share:.0f} %, the median client on {100 * common:.0f} %)"
-        for client, share in sorted(agreement.items(), key=lambda item: item[1])
-        if share < RARE * common
+        for client, share in sorted(agreement.items(), key=lambda item: item[1], reverse=not most_agree)
+        if (share < HALF * common if most_agree else 1 - share < HALF * (1 - common))
     ]
-    return f"suspected: {', '.join(names[:5])}" if names else "no client stands out by distance or agreement"

@@ -30,7 +30,7 @@ def tiny(algorithm: str = "fedavgm", **run: object) -> fedfuse.Experiment:
             "pool": {"kind": "split", "size": 40},
         },
         partition={"clients": 2},
-        models={"clients": LINEAR},
+        models={"clients": LINEAR if algorithm != "moon" else "mlp:4"},  # MOON needs features
         local={"steps": 1, "batch_size": 8},
         algorithm={"name": algorithm, **brief_settings(algorithm)},
         run={"rounds": 5, "workers": 1, **run},
