@@ -23,10 +23,11 @@ from fedfuse.algorithms import ALGORITHMS, fedavg
 from fedfuse.context import Context, Nets
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
+from fedfuse.facts import Facts
 from fedfuse.fusion import Aggregate, Aggregated
 from fedfuse.local import Training
 from fedfuse.local_settings import LocalSettings
-from fedfuse.types import Extras, Failure, Groups, ServerState, Snapshot, Task, TensorSpec, Update
+from fedfuse.types import Extras, Failure, FedfuseError, Groups, ServerState, Snapshot, Task, TensorSpec, Update
 
 # Nets: `package.module:factory` architectures.
 
@@ -200,6 +201,15 @@ def three_raise() -> Algorithm:
 def five_fail() -> Algorithm:
     """As `three_raise`, and the processes of clients 3 and 4 die."""
     return failing({0: raises, 1: runs_out_of_memory, 2: sends_no_number, 3: exits, 4: is_killed})
+
+
+def _refuses(server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]:
+    raise FedfuseError("these cannot be fused")
+
+
+def never_fuses() -> Algorithm:
+    """An algorithm whose first round ends the run."""
+    return replace(fedavg(), name="never-fuses", fuse=_refuses)
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,17 @@ def test_every_built_in_experiment_is_sound(name: str) -> None:
         ("partition", "clients", '"ten"', "partition.clients = 'ten': input should be a valid integer"),
         ("data", "validation", "1.0", "data.validation = 1.0: input should be less than 1"),
         ("data", "pool", '"splitt"', "no pool is called 'splitt'; did you mean split?"),
+        ("local", "lr", "inf", "local.lr = inf: input should be a finite number"),
+        ("local", "lr", "true", "local.lr = True: must be a number, not true or false"),
+        ("local", "milestones", "[0.5, true]", "local.milestones = [0.5, True]: must be a number, not true or false"),
+        ("run", "seed", "true", "run.seed = True: must be a number, not true or false"),
+        ("data", "validation", "nan", "data.validation = nan: input should be a finite number"),
+        ("partition", "clients", "true", "partition.clients = True: must be a number, not true or false"),
+        ("models", "clients", "5", "models.clients = 5: input should be a valid string, or a table"),
+        ("models", "clients", '{"mlp:8" = -1}', "models.clients.mlp:8 = -1: input should be greater than 0"),
+        ("models", "clients", '{"mlp:8" = true}', "models.clients: must be a number, not true or false"),
+        ("models", "clients", "{}", "models.clients: give at least one architecture"),
+        ("data", "pool", "5", "data.pool = 5: input should be a table"),
     ],
 )
 def test_a_mistake_names_file_key_value_and_remedy(section: str, key: str, value: str, right: str, file: Path) -> None:
@@ -98,6 +109,30 @@ def test_a_mistake_names_file_key_value_and_remedy(section: str, key: str, value
     said = said_of(text, file)
     assert said.startswith(f"{file}: {section}")
     assert right in said
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "right"),
+    [
+        ("name = 'fedprox'\nmu = nan", "algorithm.mu = nan: input should be a finite number"),
+        ("name = 'fedprox'\nmu = true", "algorithm.mu = True: must be a number, not true or false"),
+        ("name = 'feddf'\ndistiller = 5", "algorithm.distiller = 5: input should be a table"),
+        ("name = 'feddf'\ndistiller = {name = 'adam', lr = inf}", "algorithm.distiller.lr = inf: input should be"),
+    ],
+)
+def test_so_does_one_in_an_algorithm(algorithm: str, right: str, file: Path) -> None:
+    said = said_of(f"{SOUND}\n[algorithm]\n{algorithm}\n", file)
+    assert right in said
+    assert "\n" not in said
+
+
+def test_an_empty_file_is_one_line(file: Path) -> None:
+    for text in ("", "\n# nothing yet\n"):
+        assert said_of(text, file) == f"{file}: is empty: give at least the sections [data], [models] and [local]"
+
+
+def test_deep_nesting_is_no_toml(file: Path) -> None:
+    assert said_of(f"data = {'[' * 100_000}", file).startswith(f"{file}: not valid TOML")
 
 
 def test_an_unknown_section_is_told_which_there_are(file: Path) -> None:

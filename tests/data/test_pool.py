@@ -24,7 +24,7 @@ def test_split_takes_out_what_it_pools(digits: Source, location: Location) -> No
     assert torch.equal(both.long().sum(0), digits.train.x.flatten(1).long().sum(0))
     assert torch.equal(got.pool.mean, digits.train.mean)
     assert len(POOLS["split"](digits.train, rng.generator(0, "pool"), location, size=7).pool) == 7
-    with pytest.raises(FedfuseError, match="asks for 5000 of 1437"):
+    with pytest.raises(FedfuseError, match="asks for 5,000 of 1,437"):
         POOLS["split"](digits.train, rng.generator(0, "pool"), location, size=5000)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
@@ -63,7 +63,7 @@ class ModelsSection(Section):
     In Python, a function of (classes, shape) that returns a net may replace a name.
     """
 
-    clients: str | Annotated[dict[str, PositiveFloat], Field(min_length=1)]
+    clients: str | dict[str, PositiveFloat]
     capability: str | None = Field(
         None, description="data column that ranks clients; by default architectures are drawn at random"
     )
@@ -76,6 +76,13 @@ class ModelsSection(Section):
         if not isinstance(sections, Mapping):
             return sections
         return {key: _names(inner, key) if key in ("clients", "server") else inner for key, inner in sections.items()}
+
+    @field_validator("clients")
+    @classmethod
+    def _some(cls, clients: str | dict[str, float]) -> str | dict[str, float]:
+        if not clients:
+            raise ValueError("give at least one architecture")
+        return clients
 
     @property
     def weights(self) -> Mapping[str, float]:

@@ -12,7 +12,9 @@ def amount(size: float, total: int, what: str) -> int:
     """The number of examples that `size` means: a fraction of `total` if below 1, else a number."""
     number = round(size * total) if size < 1 else int(size)
     if not 0 <= number <= total:
-        raise FedfuseError(f"{what} asks for {size:g} of {total} examples: give a fraction below 1 or at most {total}")
+        raise FedfuseError(
+            f"{what} asks for {size:,.10g} of {total:,} examples: give a fraction below 1 or at most {total:,}"
+        )
     return number
 
 

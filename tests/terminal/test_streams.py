@@ -1,0 +1,86 @@
+"""Streams that are closed or speak only ASCII, and signals that end a run, at the first moment and later."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedfuse.records import events
+from fedfuse.terminal import streams
+from tests.command_line import ENOUGH, SMALL, CommandLine, environment, models_of
+
+FEDFUSE = str(Path(sys.executable).parent / "fedfuse")
+QUICK = (*SMALL, "-r", "1", "--workers", "1", "--no-report")
+
+
+def shell(command: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, timeout=ENOUGH, env=environment(env), check=False
+    )
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&- <&-"], ids=["output", "all streams"])
+def test_a_run_without_streams_is_a_run(cli: CommandLine, closed: str, tmp_path: Path) -> None:
+    arguments = " ".join(QUICK)
+    done = shell(f"{FEDFUSE} {arguments} --out {tmp_path}/run {closed}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert cli.here(*QUICK, "--out", tmp_path / "as usual").code == 0
+    # No file took the place of a closed stream, so nothing was printed into one.
+    assert models_of(tmp_path / "run") == models_of(tmp_path / "as usual")
+
+
+def test_an_output_of_ascii_gets_ascii(tmp_path: Path) -> None:
+    done = shell(f"{FEDFUSE} {' '.join(QUICK)} --out {tmp_path}/run", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("small - fedavg - 1 rounds\n")
+    assert done.stdout.isascii()
+
+
+def test_what_an_encoding_lacks_is_written_otherwise() -> None:
+    streams.prepare()
+    assert "5 × 5 · naïve → ± … 漢".encode("ascii", "fedfuse") == b"5 x 5 - naive -> +- ... ?"
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_ends_a_run_with_a_word(cli: CommandLine, name: str, tmp_path: Path) -> None:
+    """To the whole group, as a terminal sends it: no worker may answer for itself."""
+    number, run = signal.Signals[name], tmp_path / "run"
+    with cli.started(*SMALL, "-r", "5000", "--workers", "2", "--out", run) as process:
+        end = time.monotonic() + ENOUGH
+        while not (run / "rounds.jsonl").exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        os.killpg(process.pid, number)
+        said, _ = process.communicate(timeout=ENOUGH)
+    assert process.returncode == 128 + number
+    assert said.splitlines()[-1] == streams.STOPPED
+    assert "Traceback" not in said
+    assert "KeyboardInterrupt" not in said
+    last = events.read(run / "events.jsonl")[-1]
+    assert (last.kind, last.text) == ("stopped", "keyboard interrupt" if name == "SIGINT" else name)
+
+
+@pytest.mark.parametrize("delay", [0.2, 1.0, 2.5])
+def test_ctrl_c_while_it_starts_prints_no_traceback(cli: CommandLine, delay: float, tmp_path: Path) -> None:
+    with cli.started(*SMALL, "-r", "5000", "--workers", "2", "--out", tmp_path / "run") as process:
+        time.sleep(delay)
+        os.killpg(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=ENOUGH)
+    assert process.returncode in (130, -signal.SIGINT)  # the latter before Python itself had started
+    assert "Traceback" not in said
+    assert process.returncode < 0 or streams.STOPPED in said
+
+
+def test_a_signal_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`nohup fedfuse run` goes on when the terminal is closed."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        streams.stop_like_ctrl_c()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
