@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import re
@@ -281,3 +282,28 @@ def test_a_run_in_progress_refuses_a_second_process_and_can_be_interrupted(cli: 
     assert process.returncode == 130
     assert "continue `run` and `flower up` with --resume" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "No space left on device); the previous content is unchanged: make room"),
+        (errno.EDQUOT, "make room"),
+        (errno.EACCES, "Permission denied); the previous content is unchanged: get write permission"),
+        (errno.EROFS, "get write permission"),
+        (errno.EIO, "Input/output error); the previous content is unchanged: look into the cause"),
+    ],
+)
+def test_only_a_full_disk_is_called_full(
+    number: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fedfuse.run(tiny(rounds=1), tmp_path / "sound")
+
+    def fails(descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(fedfuse.FedfuseError) as refused:
+        fedfuse.run(tiny(), tmp_path / "run")
+    assert remedy in str(refused.value)
+    assert str(refused.value).endswith("no round was finished: give the same command again")

@@ -1,6 +1,7 @@
 import builtins
 import importlib
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -177,6 +178,34 @@ def test_a_folder_of_images(tmp_path: Path) -> None:
     assert data.train.x.shape == (6, 3, 4, 5)
     assert (data.train.x[:, 2, 0, 0].long() == 255 * data.train.y).all()
     assert len(data.test) == 2
+
+
+def test_damaged_files_and_impossible_sizes_are_one_sentence_each(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.parquet"
+    write_parquet(broken, pictures(8))
+    sound = broken.read_bytes()
+    images = tmp_path / "insects"
+    for label in ("ant", "bee"):
+        (images / "train" / label).mkdir(parents=True)
+        for number in range(4):
+            Image.new("RGB", (8, 8), (number, 0, 0)).save(images / "train" / label / f"{number}.png")
+    cut_short = images / "train/bee/2.png"
+    whole = cut_short.read_bytes()
+    for content, settings, said in (
+        (sound[:-20], {}, f"{broken}: not a parquet file that can be read"),
+        (b"", {}, f"{broken}: not a parquet file that can be read"),
+        (sound, {"holdout": 1.0}, "holdout = 1: 1 test examples for 2 classes"),
+        (sound, {"holdout": -1}, "-1"),
+        (sound, {"size": -4}, "size = -4: give the side of the resized images in pixels"),
+        (sound, {"size": 1_000_000}, "size = 1000000: give the side"),
+    ):
+        broken.write_bytes(content)
+        with pytest.raises(FedfuseError, match=re.escape(said)) as refused:
+            load(str(broken), arguments=settings)
+        assert "\n" not in str(refused.value)
+    cut_short.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(FedfuseError, match=r"bee/2\.png is not an image that Pillow can read: remove it"):
+        load(str(images), arguments={"holdout": 2})
 
 
 def test_paths_and_ids_that_are_not_there(tmp_path: Path) -> None:
