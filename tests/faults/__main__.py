@@ -32,7 +32,7 @@ def main() -> None:
             bar = bars.add_task(kind, total=None)
             tallies.append(campaign.KINDS[kind](options.seed, options.amount, lambda bar=bar: bars.advance(bar)))
             bars.update(bar, total=tallies[-1].tried, completed=tallies[-1].tried)
-    console = Console()
+    console = Console(width=100)
     console.print(table(tallies))
     console.print(f"seed {options.seed}, amount {options.amount}, {time.monotonic() - started:.0f} s", highlight=False)
     for case in [case for tally in tallies for case in tally.cases][:20]:
@@ -41,7 +41,8 @@ def main() -> None:
 
 
 def table(tallies: list[Tally]) -> Table:
-    made = Table("fault")
+    made = Table()
+    made.add_column("fault", no_wrap=True)
     for column in ("tried", "told", "harmless", "wrong", "lost", "tracebacks"):
         made.add_column(column, justify="right")
     for t in tallies:
