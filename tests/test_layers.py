@@ -10,7 +10,7 @@ import fedfuse
 PACKAGE = Path(fedfuse.__file__).parent
 LAYERS = """
 types
-bounds codec dotted facts files optimizers rng select signature threads tree
+batches bounds codec devices dotted facts files optimizers rng select signature threads tree
 local_settings models predict
 data
 context evaluate
@@ -23,6 +23,7 @@ config round
 runs
 sweeps
 export reports terminal testing
+in_hand
 flower
 commands
 __init__ cli

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from fedfuse import algorithms, data, fusion, local, models, testing
     from fedfuse.algorithm import Algorithm
     from fedfuse.config.experiment import Experiment, load
-    from fedfuse.fusion.fuse import Fused, fuse
+    from fedfuse.in_hand.fuse import fuse
+    from fedfuse.in_hand.result import Fused
     from fedfuse.models.file import load_model
     from fedfuse.reports import report
     from fedfuse.runs.compare import compare
@@ -53,11 +54,11 @@ _MODULES = {
     "Algorithm": "algorithm",
     "Experiment": "config.experiment",
     "FedfuseError": "types",
-    "Fused": "fusion.fuse",
+    "Fused": "in_hand.result",
     "Run": "runs.run",
     "check": "runs.setup",
     "compare": "runs.compare",
-    "fuse": "fusion.fuse",
+    "fuse": "in_hand.fuse",
     "load": "config.experiment",
     "load_model": "models.file",
     "report": "reports",

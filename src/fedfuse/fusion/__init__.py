@@ -6,7 +6,6 @@ from fedfuse.fusion.consensus import Consensus, ConsensusWithDiversity, Variance
 from fedfuse.fusion.distillation import Distilled, aggregate_of
 from fedfuse.fusion.distillers import SGD, SWA, AdamCosine, Distillation, Distiller
 from fedfuse.fusion.ensemble import Anchors, Clients, Ensemble, RunningEnsemble, Samples, Teacher, Union
-from fedfuse.fusion.fuse import Fused, fuse
 from fedfuse.fusion.labelling import Labelling, SoftLabels
 from fedfuse.fusion.loss import Loss, SoftCrossEntropy
 from fedfuse.fusion.median import CoordinateMedian, MedianLogits
@@ -45,7 +44,6 @@ __all__ = [
     "Diversity",
     "DropWorst",
     "Ensemble",
-    "Fused",
     "Labelling",
     "LargeServer",
     "Loss",
@@ -75,7 +73,6 @@ __all__ = [
     "WeightedMean",
     "admit_all",
     "aggregate_of",
-    "fuse",
     "logits_of",
     "reachable",
 ]

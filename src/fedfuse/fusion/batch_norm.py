@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from fedfuse import rng
+from fedfuse.batches import Batch, forward, moved
 from fedfuse.predict import Pool
 
 
@@ -18,6 +19,27 @@ def recompute_batch_norm(net: nn.Module, pool: Pool, rows: Tensor, batch_size: i
     """
     whole = max(1, len(rows) // batch_size)
     device = next(net.parameters()).device
-    batches = (pool.batch(index) for index in torch.split(rows, batch_size)[:whole])
+    batches = (_Movable(pool.batch(index)) for index in torch.split(rows, batch_size)[:whole])
     with torch.no_grad(), rng.ambient(layers):
-        update_bn(batches, net, device=device)
+        update_bn(batches, _Called(net), device=device)
+
+
+class _Movable:
+    """A batch with the one method that `update_bn` needs."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+
+    def to(self, device: torch.device) -> Batch:
+        return moved(self.batch, device)
+
+
+class _Called(nn.Module):
+    """A net that takes its batch as one argument."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, batch: Batch) -> Tensor:
+        return forward(self.net, batch)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedfuse import optimizers, rng
+from fedfuse.batches import Batch, forward, images_of, moved
 from fedfuse.data.augment import augmentation
 from fedfuse.fusion.labelling import SoftLabels
 from fedfuse.predict import Pool
@@ -52,7 +53,7 @@ class Descent:
         order, augment_rng, size = draw("order"), draw("augment"), len(self.labels.rows)
         change = None
         if self.augment != "none":
-            change = augmentation(self.augment, tuple(self.pool.batch(self.labels.rows[:1]).shape[1:]))
+            change = augmentation(self.augment, tuple(images_of(self.pool.batch(self.labels.rows[:1])).shape[1:]))
         with _training(self.net, draw("layers")):
             while self.taken < self.steps:
                 # Only whole batches: each epoch has another order, so the rows left out change.
@@ -61,13 +62,13 @@ class Descent:
                 self._floors.append(self.labels.floor[batches].mean(1))
                 for index in batches:
                     x = self.pool.batch(self.labels.rows[index])
-                    self._step(x if change is None else change(x, augment_rng), self.labels.probs[index])
+                    self._step(x if change is None else change(images_of(x), augment_rng), self.labels.probs[index])
                     yield self.taken
         self._check_finite()
 
-    def _step(self, x: Tensor, probs: Tensor) -> None:
+    def _step(self, x: Batch, probs: Tensor) -> None:
         """One gradient step on inputs (B, ...) with soft labels (B, C)."""
-        logits = self.net(x.to(self._device))
+        logits = forward(self.net, moved(x, self._device))
         if self._has_temperature:
             logits = logits / self.labels.temperature
         loss = F.cross_entropy(logits, probs.to(self._device))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedfuse import bounds
 from fedfuse.algorithm import Algorithm
+from fedfuse.batches import images_of
 from fedfuse.context import Context
 from fedfuse.data.augment import augmentation
 from fedfuse.evaluate import evaluate
@@ -108,7 +109,7 @@ class Distilled:
         rows = reachable(len(pool), self.distiller.plan(len(pool)), size, ctx.rng("pool", ctx.round))
         if self.views == 0:
             return pool, rows
-        change = augmentation(self.view, tuple(pool.batch(rows[:1]).shape[1:]))
+        change = augmentation(self.view, tuple(images_of(pool.batch(rows[:1])).shape[1:]))
         copies = augmented_views(pool, rows, change, self.views, ctx.rng("views", ctx.round))
         return copies, reachable(len(copies), self.distiller.plan(len(copies)), size, ctx.rng("view", ctx.round))
 

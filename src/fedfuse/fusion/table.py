@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfuse import tree
+from fedfuse.batches import MASK, Batch, images_of, length, rows_of, sequence_lengths
 from fedfuse.fusion.spill import BOUND, SpillingRows
 from fedfuse.fusion.target import TargetValue, checked_weight
 from fedfuse.predict import BATCH, Pool, predict
@@ -23,15 +24,20 @@ BLOCK = 16 * 2**20  # elements of a table that are read at once
 
 @dataclass(frozen=True)
 class TensorPool:
-    """A pool that is one tensor."""
+    """A pool that is one tensor, or a mapping of tensors."""
 
-    x: Tensor  # (N, ...)
+    x: Batch  # (N, ...)
 
     def __len__(self) -> int:
-        return len(self.x)
+        return length(self.x)
 
-    def batch(self, index: Tensor) -> Tensor:
-        return self.x[index]
+    def batch(self, index: Tensor) -> Batch:
+        return rows_of(self.x, index)
+
+    def lengths(self, rows: Tensor) -> Tensor | None:
+        """Return the lengths of sequences (n,), so that similar ones are run together; None for other inputs."""
+        mask = None if isinstance(self.x, Tensor) else self.x.get(MASK)
+        return None if mask is None or mask.dim() != 2 else sequence_lengths(mask[rows])
 
 
 def augmented_views(
@@ -39,7 +45,7 @@ def augmented_views(
 ) -> TensorPool:
     """Return `count` augmented copies of the pool's `rows` (n,), drawn once for teachers and students alike."""
     batches = [index for _ in range(count) for index in torch.split(rows, 512)]
-    return TensorPool(torch.cat([change(pool.batch(index), rng) for index in batches]))
+    return TensorPool(torch.cat([change(images_of(pool.batch(index)), rng) for index in batches]))
 
 
 def reachable(size: int, steps: int, batch_size: int, rng: torch.Generator) -> Tensor:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedfuse import bounds
+from fedfuse.batches import Batch, forward
 from fedfuse.context import Nets
 from fedfuse.types import Groups, Snapshot
 
@@ -36,15 +37,15 @@ class Local:
 
 
 class Term(Protocol):
-    def __call__(self, net: nn.Module, x: Tensor, y: Tensor, local: Local) -> Tensor: ...
+    def __call__(self, net: nn.Module, x: Batch, y: Tensor, local: Local) -> Tensor: ...
 
 
 @dataclass(frozen=True)
 class CrossEntropy:
     """The mean cross entropy of the batch."""
 
-    def __call__(self, net: nn.Module, x: Tensor, y: Tensor, local: Local) -> Tensor:
-        return F.cross_entropy(net(x), y)
+    def __call__(self, net: nn.Module, x: Batch, y: Tensor, local: Local) -> Tensor:
+        return F.cross_entropy(forward(net, x), y)
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,6 @@ class Proximal:
     def __post_init__(self) -> None:
         bounds.not_negative(self, "0 is FedAvg", mu=self.mu)
 
-    def __call__(self, net: nn.Module, x: Tensor, y: Tensor, local: Local) -> Tensor:
+    def __call__(self, net: nn.Module, x: Batch, y: Tensor, local: Local) -> Tensor:
         distances = [(p - q).square().sum() for p, q in zip(net.parameters(), local.start, strict=True)]
         return self.mu / 2 * sum(distances[1:], distances[0])

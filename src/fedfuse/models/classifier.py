@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 
 from fedfuse.types import FedfuseError
 
 Shape = tuple[int, ...]  # of one input: (C, H, W) for images, (D,) for flat inputs
-Layer = Callable[[Tensor], Tensor]
+Layer = Callable[[Any], Tensor]
 
 
 class Classifier(nn.Module):

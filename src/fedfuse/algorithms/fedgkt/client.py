@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedfuse import bounds
+from fedfuse.batches import Batch, forward
 from fedfuse.context import Context
 from fedfuse.local.own_model import own_model, own_model_memory
 from fedfuse.local.terms import Local
@@ -48,9 +49,9 @@ class TransferTerm:
 
     loss: TransferLoss
 
-    def __call__(self, net: nn.Module, x: Tensor, y: Tensor, local: Local) -> Tensor:
+    def __call__(self, net: nn.Module, x: Batch, y: Tensor, local: Local) -> Tensor:
         teacher = local.extra[SERVER]["logits"][y] if SERVER in local.extra else None
-        return self.loss(net(x), local.extra[EXAMPLES]["labels"][y], teacher)
+        return self.loss(forward(net, x), local.extra[EXAMPLES]["labels"][y], teacher)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedfuse import bounds
+from fedfuse.batches import Batch
 from fedfuse.context import Context
 from fedfuse.local.reports import LocalResult
 from fedfuse.local.terms import Local
@@ -38,7 +39,7 @@ class ModelContrast:
         bounds.not_negative(self, "0 is FedAvg", mu=self.mu)
         bounds.positive(self, temperature=self.temperature)
 
-    def __call__(self, net: nn.Module, x: Tensor, y: Tensor, local: Local) -> Tensor:
+    def __call__(self, net: nn.Module, x: Batch, y: Tensor, local: Local) -> Tensor:
         trunk, head = local.once("trunk", lambda: trunk_and_head(net))
         features = trunk(x)  # (B, width)
         loss = F.cross_entropy(head(features), y)
@@ -48,7 +49,7 @@ class ModelContrast:
         with torch.no_grad():
             others = [frozen_trunk(x) for frozen_trunk in frozen]
         similar = torch.stack([F.cosine_similarity(features, z) for z in others], 1) / self.temperature  # (B, 2)
-        return loss + self.mu * F.cross_entropy(similar, torch.zeros(len(x), dtype=torch.long))
+        return loss + self.mu * F.cross_entropy(similar, torch.zeros(len(y), dtype=torch.long))
 
 
 def _frozen_trunks(local: Local) -> tuple[Layer, Layer] | None:

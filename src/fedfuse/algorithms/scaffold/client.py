@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfuse import tree
+from fedfuse.batches import Batch
 from fedfuse.context import Context
 from fedfuse.local.reports import LocalResult
 from fedfuse.local.terms import Local
@@ -20,7 +21,7 @@ CONTROL = "control"  # the group of a control variate: in a task c, in a client'
 class ControlVariate:
     """The correction <c - c_i, w>, a term whose gradient is c - c_i."""
 
-    def __call__(self, net: nn.Module, x: Tensor, y: Tensor, local: Local) -> Tensor:
+    def __call__(self, net: nn.Module, x: Batch, y: Tensor, local: Local) -> Tensor:
         corrections = local.once(CONTROL, lambda: _corrections(net, local))
         products = [(c * p).sum() for c, p in zip(corrections, net.parameters(), strict=True)]
         return sum(products[1:], products[0])

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from fedfuse.fusion import SGD, AdamCosine, MeanProbs, fuse
+from fedfuse import fuse
+from fedfuse.fusion import SGD, AdamCosine, MeanProbs
 from fedfuse.types import FedfuseError
 from tests.fusion.cases import CLASSES, Constant, blobs, mlp
 
@@ -154,18 +155,18 @@ def test_within_no_grad_it_still_learns(teachers: list[nn.Module]) -> None:
     ("arguments", "words"),
     [
         ({"teachers": []}, "no teacher"),
-        ({"teachers": [mlp(0), mlp(1, classes=5)]}, "teacher 2 gives logits for 5 classes, teacher 1 for 3"),
+        ({"teachers": [mlp(0), mlp(1, classes=5)]}, "teacher 2 gives logits for 5 classes, the student for 3"),
         ({"teachers": [mlp(0), Constant(float("inf"), 0.0, 0.0)]}, "teacher 2 gives outputs that are not finite"),
         ({"weights": [1.0, -2.0]}, "weight -2"),
         ({"weights": [1.0]}, "1 weights"),
         ({"weights": [1.0, 1.0, 1.0]}, "3 weights were given for 2 teachers"),
         ({"weights": [0.0, 0.0]}, "above 0"),
-        ({"student": mlp(0, classes=4)}, "the student gives logits for 4 classes, the teachers for 3"),
+        ({"student": mlp(0, classes=4)}, "teacher 1 gives logits for 3 classes, the student for 4"),
         ({"pool": POOL[:20]}, "20 examples, less than one batch of 32"),
         ({"pool": []}, "empty"),
         ({"pool": (POOL * 10).to(torch.uint8)}, "bytes"),
         ({"pool": POOL / 0}, "not finite"),
-        ({"validation": (POOL, torch.zeros(3))}, "256 inputs and 3 labels"),
+        ({"validation": (POOL, torch.zeros(3))}, r"256 inputs and \(3,\)"),
     ],
 )
 def test_errors_say_what_is_wrong(arguments, words) -> None:

@@ -1,0 +1,69 @@
+"""Batches: one tensor, or a mapping of tensors with a common first dimension (`input_ids`, `attention_mask`, ...)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedfuse.types import FedfuseError
+
+Batch = Tensor | Mapping[str, Tensor]
+MASK = "attention_mask"
+
+
+def forward(net: nn.Module, batch: Batch) -> Tensor:
+    """Return the net's logits. A mapping is passed by keywords; outputs of transformers are unwrapped."""
+    output: Any = net(batch) if isinstance(batch, Tensor) else net(**batch)
+    if isinstance(output, Tensor):
+        return output
+    logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    if isinstance(logits, Tensor):
+        return logits
+    raise FedfuseError(
+        f"{type(net).__name__} returned a {type(output).__name__} without logits: a net returns a tensor of logits "
+        "(B, C), or an object with .logits"
+    )
+
+
+def moved(batch: Batch, device: torch.device | str) -> Batch:
+    """Return the batch on this device."""
+    if isinstance(batch, Tensor):
+        return batch.to(device)
+    return {name: tensor.to(device) for name, tensor in batch.items()}
+
+
+def length(batch: Batch) -> int:
+    """Return the number of rows."""
+    return len(batch) if isinstance(batch, Tensor) else len(next(iter(batch.values())))
+
+
+def rows_of(batch: Batch, index: Tensor) -> Batch:
+    """Return the rows at `index` (B,). Padding that none of them needs is cut off."""
+    if isinstance(batch, Tensor):
+        return batch[index]
+    return trimmed({name: tensor[index] for name, tensor in batch.items()})
+
+
+def trimmed(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Cut columns that are padding in every row, if there is an attention mask (B, L) to say so."""
+    mask = batch.get(MASK)
+    if mask is None or mask.dim() != 2:
+        return dict(batch)
+    longest = max(1, int(sequence_lengths(mask).max())) if len(mask) else mask.shape[1]
+    return {name: t[:, :longest] if t.dim() == 2 and t.shape == mask.shape else t for name, t in batch.items()}
+
+
+def sequence_lengths(mask: Tensor) -> Tensor:
+    """Return the place after the last 1 of each row of an attention mask (B, L): what lies behind is padding."""
+    places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+    return (mask != 0).mul(places).amax(1)
+
+
+def images_of(batch: Batch) -> Tensor:
+    """Return the batch as images to augment."""
+    if isinstance(batch, Tensor):
+        return batch
+    raise FedfuseError(f"only images are augmented, and the inputs are {', '.join(batch)}: leave augment out")

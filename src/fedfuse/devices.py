@@ -1,0 +1,52 @@
+"""Devices by name, and nets on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from fedfuse.types import FedfuseError
+
+AUTO = "auto"
+
+
+def chosen(name: str | torch.device) -> torch.device:
+    """Return the device of this name; "auto" is the accelerator that there is, else the CPU."""
+    if name == AUTO:
+        found = torch.accelerator.current_accelerator(check_available=True)
+        return torch.device("cpu") if found is None else found
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except Exception as error:  # each backend has its own way to say that it is not there
+        reason = str(error).partition("\n")[0]
+        raise FedfuseError(
+            f"device {str(name)!r} cannot be used ({reason}): choose one of {', '.join(known())}"
+        ) from error
+    return device
+
+
+def known() -> list[str]:
+    """Return the devices of this machine."""
+    found = torch.accelerator.current_accelerator(check_available=True)
+    if found is None:
+        return [AUTO, "cpu"]
+    return [AUTO, "cpu", *(f"{found.type}:{number}" for number in range(torch.accelerator.device_count()))]
+
+
+@contextmanager
+def placed(net: nn.Module, device: torch.device) -> Iterator[None]:
+    """Move the net to this device, and back afterwards."""
+    first = next(net.parameters(), None)
+    if first is None or first.device == device:
+        yield
+        return
+    home = first.device
+    net.to(device)
+    try:
+        yield
+    finally:
+        net.to(home)

@@ -1,0 +1,1 @@
+"""Models in hand: `fuse` distils several trained models into one, without a federation."""

@@ -1,0 +1,133 @@
+"""`fuse`: distil several models into one, without a federation."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedfuse import devices, rng
+from fedfuse.fusion.distillers import AdamCosine, Distiller
+from fedfuse.fusion.labelling import SoftLabels
+from fedfuse.fusion.loss import Loss, SoftCrossEntropy
+from fedfuse.fusion.table import TensorPool, logits_of, reachable
+from fedfuse.fusion.target import MeanLogits, Target, checked_weight
+from fedfuse.in_hand.classes import CompletedTarget, Known, places
+from fedfuse.in_hand.pools import as_pool, labeled
+from fedfuse.in_hand.progress import Bars, watched
+from fedfuse.in_hand.result import Fused, Judge
+from fedfuse.in_hand.teachers import Names, chosen_labels, each_teacher
+from fedfuse.predict import device_of, evaluating
+from fedfuse.types import FedfuseError, NotFiniteError
+
+
+def fuse(
+    teachers: Any,
+    student: nn.Module,
+    pool: Any,
+    *,
+    weights: Sequence[float] | None = None,
+    labels: Sequence[str] | None = None,
+    knows: Sequence[Known | None] | None = None,
+    target: Target = MeanLogits(),  # noqa: B008  frozen
+    loss: Loss = SoftCrossEntropy(),  # noqa: B008
+    distiller: Distiller = AdamCosine(),  # noqa: B008
+    validation: Any = None,
+    device: str | torch.device | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Fused:
+    """Distil an ensemble of models, of any architectures, into a copy of `student`, on unlabeled data.
+
+    teachers: one model or several: nets from inputs to logits (B, C), transformers' classifiers, fitted scikit-learn
+        classifiers, functions. Each is run once, in eval mode; a generator is read one model at a time.
+    pool: inputs (N, ...) as a tensor, an array or a mapping of them, a dataset, or batches. Labels are ignored.
+    weights: one per teacher; equal by default.
+    labels: the names of the student's classes, by default those of its configuration. Teachers that name their classes
+        are matched by name.
+    knows: for each teacher the classes that it knows, by name or number, or None for all of them.
+    validation: (x, y), or a labeled dataset or mapping: for early stopping, and to judge teachers and student.
+    device: where nets run, such as "cuda"; by default where each of them is.
+    seed: the source of all randomness. The arguments are not changed.
+    progress: whether to show progress; by default on a terminal.
+    """
+    names = chosen_labels(labels, student)
+    where = None if device is None else devices.chosen(device)
+    inputs, held_out = as_pool(pool), None if validation is None else labeled(validation, "validation")
+    steps = distiller.plan(len(inputs))
+    rows = reachable(len(inputs), steps, distiller.batch_size, rng.generator(seed, "pool"))
+    model = copy.deepcopy(student)
+    model.zero_grad(set_to_none=True)
+    home = device_of(model)
+    with devices.placed(model, where or home), Bars(progress) as bars:
+        classes = _width(model, inputs, rows, names)
+        judge = Judge(held_out, classes)
+        soft = _labels(teachers, inputs, rows, classes, names, weights, knows, target, judge, where, bars)
+        soft = loss(soft)
+        with evaluating(model):  # restores the student's modes after the distiller
+            result = distiller(
+                model, watched(inputs, bars, "distilling", steps), soft, judge.accuracy_of(model),
+                lambda what: rng.generator(seed, "distil", what),
+            )  # fmt: skip
+        model.zero_grad(set_to_none=True)
+        judged = judge.value(model, inputs, soft)
+    return Fused(
+        model, result.steps, result.losses, result.validation, result.reason, names, judged.teachers, judged.average,
+        judged.ensemble, judged.student,
+    )  # fmt: skip
+
+
+def _labels(
+    teachers: Any,
+    inputs: TensorPool,
+    rows: Tensor,
+    classes: int,
+    names: Names | None,
+    weights: Sequence[float] | None,
+    knows: Sequence[Known | None] | None,
+    target: Target,
+    judge: Judge,
+    where: torch.device | None,
+    bars: Bars,
+) -> SoftLabels:
+    """Run each teacher once, and return the soft labels of the ensemble."""
+    for weight in weights or ():
+        checked_weight(weight)
+    running = CompletedTarget(target, len(rows), classes)
+    count = 0
+    for count, teacher in enumerate(each_teacher(teachers), 1):
+        weight = 1.0 if weights is None else float(_of_each(weights, count, "weights"))
+        known = None if knows is None else _of_each(knows, count, "knows")
+        net = teacher.net
+        with devices.placed(net, where or device_of(net)):
+            logits = logits_of(net, watched(inputs, bars, teacher.title, rows=len(rows)), rows, teacher.title)
+            outputs = places(teacher, logits.shape[1], classes, names, known)
+            judge.teacher(teacher, net, running.add(logits, weight, outputs), outputs, weight)
+    for what, given in (("weights", weights), ("knows", knows)):
+        if given is not None and count < len(given):
+            raise FedfuseError(f"{len(given)} {what} were given for {count} teachers: give one each")
+    if not count:
+        raise FedfuseError("there is no teacher: give the ensemble at least one model")
+    probs, floor, diversity = running.value()
+    if not bool(torch.isfinite(probs).all()):
+        raise NotFiniteError("the ensemble's soft labels are not finite: check the teachers' outputs")
+    return SoftLabels(rows, probs, floor, target.temperature, diversity)
+
+
+def _of_each(values: Sequence[Any], number: int, what: str) -> Any:
+    if number > len(values):
+        raise FedfuseError(f"{len(values)} {what} were given for more teachers: give one each")
+    return values[number - 1]
+
+
+def _width(model: nn.Module, pool: TensorPool, rows: Tensor, names: Names | None) -> int:
+    """Return the number of the student's classes."""
+    if next(model.parameters(), None) is None:
+        raise FedfuseError("the student has no parameters to train: choose a net")
+    width = logits_of(model, pool, rows[:2], "the student").shape[1]
+    if names is not None and len(names) != width:
+        raise FedfuseError(f"the student gives {width} logits for {len(names)} labels: give one name for each class")
+    return width

@@ -1,0 +1,61 @@
+"""Progress of `fuse`: a bar for each teacher and for the distillation, on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.progress import Progress, TaskID
+from torch import Tensor
+
+from fedfuse.batches import Batch
+from fedfuse.predict import Pool
+
+
+class Bars:
+    """Bars on standard error, removed at the end. Without `shown`, nothing."""
+
+    def __init__(self, shown: bool | None) -> None:
+        on = shown if shown is not None else sys.stderr is not None and sys.stderr.isatty()
+        console = Console(stderr=True, force_terminal=shown or None)
+        self._bars = Progress(console=console, transient=True, disable=not on)
+
+    def __enter__(self) -> Bars:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bars.stop()
+
+    def bar(self, title: str, total: int) -> TaskID:
+        return self._bars.add_task(title, total=total)
+
+    def advance(self, bar: TaskID, by: int) -> None:
+        self._bars.advance(bar, by)
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """A pool that advances a bar with each batch that is read."""
+
+    pool: Pool
+    bars: Bars
+    bar: TaskID
+    per_batch: bool
+
+    def __len__(self) -> int:
+        return len(self.pool)
+
+    def batch(self, index: Tensor) -> Batch:
+        self.bars.advance(self.bar, 1 if self.per_batch else len(index))
+        return self.pool.batch(index)
+
+    def lengths(self, rows: Tensor) -> Tensor | None:
+        found: Tensor | None = getattr(self.pool, "lengths", lambda rows: None)(rows)
+        return found
+
+
+def watched(pool: Pool, bars: Bars, title: str, steps: int | None = None, rows: int = 0) -> Pool:
+    """Return the pool with a bar: of `steps` batches, or of `rows`."""
+    return _Watched(pool, bars, bars.bar(title, rows if steps is None else steps), steps is not None)
