@@ -31,8 +31,8 @@ def forward(net: nn.Module, batch: Batch) -> Tensor:
 def moved(batch: Batch, device: torch.device | str) -> Batch:
     """Return the batch on this device."""
     if isinstance(batch, Tensor):
-        return batch.to(device)
-    return {name: tensor.to(device) for name, tensor in batch.items()}
+        return batch.to(device, non_blocking=True)
+    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
 
 
 def length(batch: Batch) -> int:

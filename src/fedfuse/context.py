@@ -15,6 +15,7 @@ from fedfuse.data.federation import Federation
 from fedfuse.local_settings import LocalSettings
 from fedfuse.types import FedfuseError, Snapshot
 
+CPU = torch.device("cpu")
 _MOST_NETS = 32  # more than a run needs, unless its nets grow (FedMA): each width is another architecture
 
 
@@ -29,6 +30,7 @@ class Nets:
     shape: tuple[int, ...]
     draws: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)  # architecture -> has random layers
     concurrent: bool = False  # whether other threads train nets at the same time
+    device: torch.device = CPU  # where nets are; everything else stays on the CPU
     _nets: dict[tuple[str, str], nn.Module] = field(default_factory=dict, repr=False, compare=False)
 
     def scratch(self, arch: str, use: str = "work") -> nn.Module:
@@ -40,7 +42,7 @@ class Nets:
         if net is None:
             with rng.ambient(rng.generator(0, "scratch")):
                 net = models.build(arch, classes=self.classes, shape=self.shape)
-            net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            net = net.to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._nets[arch, use] = net
         if len(self._nets) > _MOST_NETS:  # drop the least recently used
             del self._nets[next(iter(self._nets))]
@@ -60,7 +62,7 @@ class Nets:
         if self.concurrent and self.draws.get(arch) is False:
             yield
             return
-        with rng.ambient(generator):
+        with rng.ambient(generator, self.device):
             before = torch.random.get_rng_state()
             yield
             self.draws[arch] = self.draws.get(arch, False) or not torch.equal(before, torch.random.get_rng_state())

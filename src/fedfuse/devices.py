@@ -37,6 +37,14 @@ def known() -> list[str]:
     return [AUTO, "cpu", *(f"{found.type}:{number}" for number in range(torch.accelerator.device_count()))]
 
 
+def spread(device: torch.device, number: int) -> torch.device:
+    """Return the device of worker `number`: where there are several of a kind, and none was named, they take turns."""
+    if device.type == "cpu" or device.index is not None:
+        return device
+    count = torch.accelerator.device_count()
+    return torch.device(device.type, number % count) if count > 1 else device
+
+
 @contextmanager
 def placed(net: nn.Module, device: torch.device) -> Iterator[None]:
     """Move the net to this device, and back afterwards."""

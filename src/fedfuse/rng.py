@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import RLock
 
 import torch
@@ -31,11 +31,20 @@ def generator(seed: int, purpose: str, *parts: int | str) -> torch.Generator:
 
 
 @contextmanager
-def ambient(rng: torch.Generator) -> Iterator[None]:
+def ambient(rng: torch.Generator, device: torch.device | None = None) -> Iterator[None]:
     """Seed torch's global generator from `rng`, for code that can draw from no other (initialisers, dropout).
 
-    Its state is restored afterwards. Only one thread at a time may use it; the others wait.
+    That of the `device`, where layers may draw, is seeded too. The states are restored afterwards. Only one thread at
+    a time may use them; the others wait.
     """
-    with _global_generator, torch.random.fork_rng(devices=[]):
+    with _global_generator, _forked(device):
         torch.manual_seed(int(torch.randint(2**62, (), generator=rng)))
         yield
+
+
+def _forked(device: torch.device | None) -> AbstractContextManager[None]:
+    """Restore the global generators of the CPU and of the device afterwards."""
+    backend = None if device is None or device.type == "cpu" else getattr(torch, device.type, None)
+    if device is None or not hasattr(backend, "get_rng_state"):
+        return torch.random.fork_rng(devices=[])
+    return torch.random.fork_rng(devices=[device.index or 0], device_type=device.type)

@@ -63,6 +63,12 @@ class TensorSpec:
 Extras = Mapping[str, Mapping[str, TensorSpec]]  # by group and name, as an update's `extra`
 
 
+def host_copy(tensor: Tensor) -> Tensor:
+    """Return a contiguous copy on the CPU."""
+    here = tensor.detach().to("cpu")
+    return here.clone(memory_format=torch.contiguous_format) if tensor.device.type == "cpu" else here.contiguous()
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """The values of a model: the name of its architecture, its parameters and its buffers."""
@@ -73,12 +79,9 @@ class Snapshot:
 
     @staticmethod
     def of(arch: str, net: nn.Module) -> Snapshot:
-        """Copy the current values of `net`. Training it later does not change the copy."""
-        return Snapshot(
-            arch,
-            {name: p.detach().clone(memory_format=torch.contiguous_format) for name, p in net.named_parameters()},
-            {name: b.detach().clone(memory_format=torch.contiguous_format) for name, b in net.named_buffers()},
-        )
+        """Copy the current values of `net` to the CPU. Training it later does not change the copy."""
+        parameters = {name: host_copy(p) for name, p in net.named_parameters()}
+        return Snapshot(arch, parameters, {name: host_copy(b) for name, b in net.named_buffers()})
 
     def load_into(self, net: nn.Module) -> nn.Module:
         """Copy these values into the tensors of `net`, in place, so that it keeps its memory layout."""

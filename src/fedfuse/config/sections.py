@@ -110,6 +110,9 @@ class RunSection(Section):
     threads: PositiveInt = Field(
         1, description="compute threads per process; results are bit-identical only for the same number"
     )
+    device: str = Field(
+        "auto", description="where nets run: cpu, cuda, cuda:1, mps, ...; auto is the accelerator that there is"
+    )
     fraction: float = Field(1.0, gt=0, le=1, description="share of the clients that take part in a round")
     selection: Selection | None = Field(
         None, description="how cohorts are drawn; by default as in the algorithm's paper"

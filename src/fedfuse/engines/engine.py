@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+import torch
+
 from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
 from fedfuse.types import Failure, Groups, ServerState, Task, Update
@@ -42,10 +44,16 @@ def attempt(algorithm: Algorithm, task: Task, memory: Groups, ctx: Context) -> t
     try:
         update = algorithm.local(task, memory, ctx)
         return replace(update, memory={}), update.memory
-    except MemoryError:
-        return Failure(task.client, "ran out of memory in its local work"), memory
+    except (MemoryError, torch.OutOfMemoryError):
+        return Failure(task.client, f"ran out of memory in its local work{_remedy(ctx)}"), memory
     except (Exception, SystemExit) as error:  # a user's code may even call sys.exit
         return Failure(task.client, f"failed in its local work: {type(error).__name__}: {error}"), memory
+
+
+def _remedy(ctx: Context) -> str:
+    if ctx.nets.device.type == "cpu":
+        return ""
+    return f" on {ctx.nets.device}: lower local.batch_size or run.workers"
 
 
 class ClientMemory:

@@ -42,8 +42,8 @@ class Workers:
         self._new: dict[int, Path] = {}  # the same, of the current round, which is not settled yet
         self._idle: SimpleQueue[_Worker] = SimpleQueue()
         self._workers = [_spare.pop() if _spare else _Worker() for _ in range(count)]
-        for worker in self._workers:
-            worker.open(experiment.resolve(), folder)
+        for number, worker in enumerate(self._workers):
+            worker.open(experiment.resolve(), folder, number)
             self._idle.put(worker)
         # One thread per worker, which only waits for its process to answer.
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="fedfuse-worker")
@@ -170,9 +170,9 @@ class _Worker:
         self._open_message: dict[str, Any] = {}
         self._start()
 
-    def open(self, experiment: Path, folder: Path) -> None:
+    def open(self, experiment: Path, folder: Path, number: int) -> None:
         """Serve this experiment from now on. The process opens it at its first task, so that all start at once."""
-        self._open_message = {"experiment": str(experiment), "folder": str(folder)}
+        self._open_message = {"experiment": str(experiment), "folder": str(folder), "number": number}
         self._is_open = False
 
     def _start(self) -> None:

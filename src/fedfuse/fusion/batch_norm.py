@@ -20,7 +20,7 @@ def recompute_batch_norm(net: nn.Module, pool: Pool, rows: Tensor, batch_size: i
     whole = max(1, len(rows) // batch_size)
     device = next(net.parameters()).device
     batches = (_Movable(pool.batch(index)) for index in torch.split(rows, batch_size)[:whole])
-    with torch.no_grad(), rng.ambient(layers):
+    with torch.no_grad(), rng.ambient(layers, device):
         update_bn(batches, _Called(net), device=device)
 
 

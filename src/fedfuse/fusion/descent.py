@@ -40,10 +40,10 @@ class Descent:
         self.net, self.pool, self.labels, self.optimizer, self.rate = net, pool, labels, optimizer, rate
         self.steps, self.batch_size, self.clip, self.augment = steps, batch_size, clip, augment
         self.taken = 0
-        self._cross_entropies = torch.empty(steps)
         self._floors: list[Tensor] = []
         self._parameters = optimizer.parameters
         self._device = self._parameters[0].device
+        self._cross_entropies = torch.empty(steps, device=self._device)  # reading one would wait for the device
         self._has_temperature = labels.temperature != 1
         self._scale = labels.temperature**2 / (labels.probs.shape[1] if per_class else 1)
         self._has_scale = self._scale != 1
@@ -84,20 +84,20 @@ class Descent:
             self._check_finite()
 
     def _check_finite(self) -> None:
-        recent = self._cross_entropies[max(0, self.taken - CHECK_EVERY) : self.taken]
+        recent = self._cross_entropies[max(0, self.taken - CHECK_EVERY) : self.taken].cpu()
         if not bool(torch.isfinite(recent).all()):
             step = self.taken - len(recent) + int(torch.isfinite(recent).logical_not().nonzero()[0]) + 1
             raise NotFiniteError(f"the loss of distillation step {step} is not finite: lower lr or clip the gradient")
 
     def losses(self) -> Tensor:
         """Return the loss of each step's batch (steps,): the cross entropy minus its floor."""
-        excess = self._cross_entropies[: self.taken] - torch.cat(self._floors)[: self.taken]
+        excess = self._cross_entropies[: self.taken].cpu() - torch.cat(self._floors)[: self.taken]
         return excess * self.labels.temperature**2
 
 
 @contextmanager
 def _training(net: nn.Module, layers: torch.Generator) -> Iterator[None]:
     """Enable train mode and gradients. Layers that draw random numbers (dropout) draw from `layers`."""
-    with torch.enable_grad(), rng.ambient(layers):
+    with torch.enable_grad(), rng.ambient(layers, next(net.parameters()).device):
         net.train()
         yield

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from fedfuse.batches import Batch, moved
 from fedfuse.context import Context
 from fedfuse.data.augment import augmentation
 from fedfuse.local.reports import LocalResult, Report
@@ -86,9 +87,11 @@ class Training:
         descent = optimizer(net, ctx.local, ctx.rate)
         augment = augmentation(ctx.local.augment, train.shape)
         draws = ctx.rng("augment", ctx.round, client)
-        total, steps = torch.zeros(()), 0
+        device = ctx.nets.device
+        total, steps = torch.zeros((), device=device), 0  # read once at the end: reading waits for the device
         for index in batches(rows, ctx.local, drawn_epochs(client, ctx), ctx.rng("shuffle", ctx.round, client)):
-            loss = self.loss(net, augment(train.batch(index), draws), train.y[index], local)
+            x = moved(augment(train.batch(index), draws), device)
+            loss = self.loss(net, x, train.y[index].to(device, non_blocking=True), local)
             descent.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             if ctx.local.clip is not None:
@@ -98,7 +101,7 @@ class Training:
             steps += 1
         return steps, float(total) / steps
 
-    def loss(self, net: nn.Module, x: Tensor, y: Tensor, local: Local) -> Tensor:
+    def loss(self, net: nn.Module, x: Batch, y: Tensor, local: Local) -> Tensor:
         """Return the sum of the terms on one batch."""
         values: Sequence[Tensor] = [term(net, x, y, local) for term in self.terms]
         return sum(values[1:], values[0])

@@ -78,7 +78,8 @@ def _flat(module: nn.Module) -> Iterator[nn.Module]:
 @torch.no_grad()
 def feature_shape(extractor: nn.Module, shape: Shape) -> Shape:
     """The shape of the features of one input."""
-    return tuple(extractor.eval()(torch.zeros(1, *shape)).shape[1:])
+    first = next(extractor.parameters())
+    return tuple(extractor.eval()(torch.zeros(1, *shape, device=first.device)).shape[1:])
 
 
 def continued(client: str, server: str, build: Callable[[str, Shape], nn.Module], shape: Shape) -> Split:

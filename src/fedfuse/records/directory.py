@@ -29,7 +29,8 @@ CHECKPOINTS = "checkpoint"  # for --resume
 MODELS = "models"  # the trained models
 REPORT = "report.html"
 SCRATCH = ".scratch"
-NO_BIT = ("run.workers", "run.track", "name")  # settings that do not affect the results of a run
+# Settings that do not affect the results of a run. The device that was used is in its provenance.
+NO_BIT = ("run.workers", "run.track", "run.device", "name")
 
 
 @dataclass(frozen=True)

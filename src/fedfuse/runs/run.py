@@ -105,6 +105,12 @@ def run(
             return _Running(setup, path, display).run(observers, engines or local_engine)
     except BrokenPipeError:
         raise
+    except torch.OutOfMemoryError as error:
+        reason = str(error).partition("\n")[0]
+        raise FedfuseError(
+            f'the device ran out of memory ({reason}): lower batch sizes or run.workers, or set run.device = "cpu"; '
+            f"{_continue(path)}"
+        ) from error
     except WriteError as error:
         raise FedfuseError(f"{error}; {_continue(path)}") from error.__cause__
     except OSError as error:
@@ -146,6 +152,9 @@ class _Running:
     def run(self, observers: Sequence[Observer], engines: EngineMaker) -> Run:
         federation = self.setup.federation
         settings = {**self.experiment.resolved(), "provenance": provenance(self.experiment, federation)}
+        device = self.setup.ctx.nets.device
+        if device.type != "cpu":
+            settings["provenance"]["device"] = device.type
         refusal = f"{self.path} cannot be resumed with other settings:"
         write_or_compare(self.path / EXPERIMENT, settings, refusal, NO_BIT)
         self.info = RunInfo(self.path, settings, self.experiment.run.rounds)
@@ -165,7 +174,8 @@ class _Running:
     def _rounds(self, engine: Engine, observers: Sequence[Observer]) -> ServerState:
         ctx, algorithm = self.setup.ctx, self.setup.algorithm
         server, self.history, self.lines = recover(ctx, engine, self.path, self.fingerprint, self._warn)
-        self.display.begin(f"{self.experiment.name} · {algorithm.name}", ctx.rounds, self.history)
+        place = "" if ctx.nets.device.type == "cpu" else f" · on {ctx.nets.device}"
+        self.display.begin(f"{self.experiment.name} · {algorithm.name}{place}", ctx.rounds, self.history)
         observers = [*trackers(self.experiment.run.track, self._warn), *observers]
         with self._observed(observers):
             for number in range(server.round + 1, ctx.rounds + 1):

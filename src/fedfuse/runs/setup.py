@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
+import torch
 from torch import Tensor
 
-from fedfuse import models, rng
+from fedfuse import devices, models, rng
 from fedfuse.algorithm import Algorithm, Roles, check_parts
 from fedfuse.config.experiment import Experiment
 from fedfuse.config.named import ConfigError, Problem
@@ -83,8 +84,11 @@ def _check_run(setup: Setup) -> None:
         raise ConfigError(problems)
 
 
-def set_up(experiment: Experiment, federation: Federation) -> Setup:
-    """Build the algorithm and the context for this federation. They are the same in every process of a run."""
+def set_up(experiment: Experiment, federation: Federation, device: torch.device | None = None) -> Setup:
+    """Build the algorithm and the context for this federation. They are the same in every process of a run.
+
+    device: where this process computes, instead of the experiment's device.
+    """
     algorithm = experiment.algorithm.build()
     roles = _roles(experiment, algorithm)
     column = experiment.models.capability
@@ -95,7 +99,7 @@ def set_up(experiment: Experiment, federation: Federation) -> Setup:
         experiment.local,
         federation,
         _assign_architectures(experiment, roles, federation, capability),
-        Nets(federation.train.classes, federation.train.shape),
+        Nets(federation.train.classes, federation.train.shape, device=device or devices.chosen(experiment.run.device)),
         fresh_pool=_fresh_pool(experiment, federation.train),
         small_models=roles.small_models,
         server=roles.server,

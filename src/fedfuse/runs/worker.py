@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from fedfuse import codec
+from fedfuse import codec, devices
 from fedfuse.algorithm import Algorithm
 from fedfuse.config.experiment import load
 from fedfuse.context import Context
@@ -65,7 +65,8 @@ def open_(message: dict[str, Any]) -> tuple[Algorithm, Context]:
     _group.cache_clear()
     experiment = load(message["experiment"])
     torch.set_num_threads(experiment.run.threads)
-    setup = set_up(experiment, Federation.open(Path(message["folder"])))
+    device = devices.spread(devices.chosen(experiment.run.device), message["number"])
+    setup = set_up(experiment, Federation.open(Path(message["folder"])), device)
     return setup.algorithm, setup.ctx
 
 

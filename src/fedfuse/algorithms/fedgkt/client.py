@@ -16,7 +16,7 @@ from fedfuse.local.terms import Local
 from fedfuse.local.training import Training
 from fedfuse.models.split import feature_shape, halves
 from fedfuse.predict import BATCH, evaluating
-from fedfuse.types import Extras, Groups, ServerState, Task, TensorSpec, Update
+from fedfuse.types import Extras, Groups, ServerState, Task, TensorSpec, Update, host_copy
 
 SERVER = "server"  # in a task: the server's logits of the client's examples
 EXAMPLES = "examples"  # in an update: features, logits, labels, in the order of the client's rows
@@ -50,8 +50,11 @@ class TransferTerm:
     loss: TransferLoss
 
     def __call__(self, net: nn.Module, x: Batch, y: Tensor, local: Local) -> Tensor:
-        teacher = local.extra[SERVER]["logits"][y] if SERVER in local.extra else None
-        return self.loss(forward(net, x), local.extra[EXAMPLES]["labels"][y], teacher)
+        labels = local.once("labels", lambda: local.extra[EXAMPLES]["labels"].to(y.device))
+        teacher = None
+        if SERVER in local.extra:
+            teacher = local.once("logits", lambda: local.extra[SERVER]["logits"].to(y.device))[y]
+        return self.loss(forward(net, x), labels[y], teacher)
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,9 @@ class TrainAndSendFeatures:
         net = ctx.nets.load(update.model)
         extractor, rest = halves(start.arch, net)
         with torch.no_grad(), evaluating(net):
-            features = torch.cat([extractor(train.batch(index)) for index in torch.split(rows, BATCH)])
-            logits = torch.cat([rest(part) for part in torch.split(features, BATCH)])
+            device = ctx.nets.device
+            features = torch.cat([extractor(train.batch(i).to(device)).cpu() for i in torch.split(rows, BATCH)])
+            logits = torch.cat([rest(part.to(device)).cpu() for part in torch.split(features, BATCH)])
         examples = {"features": features, "logits": logits, "labels": labels}
         content = {EXAMPLES: examples, EXTRACTOR: _tensors(extractor)}
         return replace(update, model=None, extra=content, memory=own_model_memory(update.model))
@@ -106,7 +110,4 @@ def shape_of_features(arch: str, ctx: Context) -> tuple[int, ...]:
 
 
 def _tensors(extractor: nn.Module) -> dict[str, Tensor]:
-    return {
-        name: tensor.detach().clone(memory_format=torch.contiguous_format)
-        for name, tensor in extractor.state_dict().items()
-    }
+    return {name: host_copy(tensor) for name, tensor in extractor.state_dict().items()}

@@ -109,18 +109,21 @@ class TrainedOnFeatures:
         adam = Adam(net.parameters(), self.lr, weight_decay=self.weight_decay, amsgrad=True, fused=True)
         order, logits, labels = received.ordered()
         shuffle, losses = ctx.rng("server shuffle", ctx.round), []
-        with torch.enable_grad(), rng.ambient(ctx.rng("server layers", ctx.round)):
+        device = ctx.nets.device
+        logits, labels = logits.to(device), labels.to(device)
+        with torch.enable_grad(), rng.ambient(ctx.rng("server layers", ctx.round), device):
             net.train()
             for _ in range(self.epochs):
                 permutation = torch.randperm(len(order), generator=shuffle)
                 for start, stop in cuts(len(order), self.batch_size):
                     index = permutation[start:stop]
-                    loss = self.loss(net(received.features.batch(order[index])), labels[index], logits[index])
+                    x, here = received.features.batch(order[index]).to(device), index.to(device)
+                    loss = self.loss(net(x), labels[here], logits[here])
                     adam.zero_grad()
                     loss.backward()  # type: ignore[no-untyped-call]
                     adam.step()
                     losses.append(loss.detach())
-        all_losses = torch.stack(losses)
+        all_losses = torch.stack(losses).cpu()
         if not bool(torch.isfinite(all_losses).all()):
             raise NotFiniteError("the loss of the server's net is not finite")
         return all_losses.tolist()

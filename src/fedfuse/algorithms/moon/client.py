@@ -49,7 +49,7 @@ class ModelContrast:
         with torch.no_grad():
             others = [frozen_trunk(x) for frozen_trunk in frozen]
         similar = torch.stack([F.cosine_similarity(features, z) for z in others], 1) / self.temperature  # (B, 2)
-        return loss + self.mu * F.cross_entropy(similar, torch.zeros(len(y), dtype=torch.long))
+        return loss + self.mu * F.cross_entropy(similar, torch.zeros_like(y))
 
 
 def _frozen_trunks(local: Local) -> tuple[Layer, Layer] | None:

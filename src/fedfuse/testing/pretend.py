@@ -1,0 +1,85 @@
+"""A pretend accelerator, for machines without one: `from fedfuse.testing import pretend`, then `device="pretend"`.
+
+Its tensors wrap CPU tensors that only this module sees. An operation that mixes them with CPU tensors of one or more
+dimensions fails, as on a GPU; only copies go across, and `transfers` counts them. Importing the module registers the
+device with PyTorch for the whole process, so use it in a process of its own. It follows torch 2.13, whose interface
+for devices in Python is experimental: it has no streams and no generator.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+NAME = "pretend"
+DEVICE = f"{NAME}:0"
+transfers: Counter[str] = Counter()  # "to" and "from" the device: tensors of one or more dimensions
+
+_setup_privateuseone_for_python_backend(NAME)
+_ACROSS = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
+
+
+class _Far(Tensor):
+    """A tensor on the device. `raw` is its content."""
+
+    raw: Tensor
+
+    @staticmethod
+    def __new__(cls, raw: Tensor) -> _Far:
+        made: _Far = Tensor._make_wrapper_subclass(
+            cls, raw.size(), strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype,
+            layout=raw.layout, device=torch.device(NAME, 0), requires_grad=False,
+        )  # fmt: skip
+        return made
+
+    def __init__(self, raw: Tensor) -> None:
+        self.raw = raw
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return _run(operation, args, kwargs or {})
+
+
+def _run(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+    far = [t for t in tensors if isinstance(t, _Far)]
+    if far and operation not in _ACROSS and any(t.dim() > 0 for t in tensors if not isinstance(t, _Far)):
+        raise RuntimeError(f"{operation}: expected all tensors on one device, found {DEVICE} and cpu")
+    device = kwargs.get("device")
+    is_far = bool(far) if device is None else torch.device(device).type == NAME
+    _count(operation, args, is_far)
+    kwargs = {k: torch.device("cpu") if k == "device" and v is not None else v for k, v in kwargs.items()}
+    raw = tree_map(lambda t: t.raw if isinstance(t, _Far) else t, (args, kwargs))
+    result = operation(*raw[0], **raw[1])
+    if operation is torch.ops.aten.copy_.default:
+        return args[0]
+    given = {id(t.raw): t for t in far}  # an operation in place returns what it was given
+
+    def wrap(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return given[id(value)] if id(value) in given else _Far(value) if is_far else value
+
+    return tree_map(wrap, result)
+
+
+def _count(operation: Any, args: Any, is_far: bool) -> None:
+    if operation not in _ACROSS:
+        return
+    target = isinstance(args[0], _Far) if operation is torch.ops.aten.copy_.default else is_far
+    source = args[1] if operation is torch.ops.aten.copy_.default else args[0]
+    if isinstance(source, _Far) != target and source.dim() > 0:
+        transfers["to" if target else "from"] += 1
+
+
+_library = torch.library.Library("_", "IMPL", "PrivateUse1")  # type: ignore[no-untyped-call]
+_library.fallback(lambda operation, *args, **kwargs: _run(operation, args, kwargs))  # type: ignore[no-untyped-call]
