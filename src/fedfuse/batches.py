@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -12,11 +13,14 @@ from fedfuse.types import FedfuseError
 
 Batch = Tensor | Mapping[str, Tensor]
 MASK = "attention_mask"
+_PRECISION = "_fedfuse_precision"
+_NOTHING = nullcontext()
 
 
 def forward(net: nn.Module, batch: Batch) -> Tensor:
     """Return the net's logits. A mapping is passed by keywords; outputs of transformers are unwrapped."""
-    output: Any = net(batch) if isinstance(batch, Tensor) else net(**batch)
+    with autocast_of(net):
+        output: Any = net(batch) if isinstance(batch, Tensor) else net(**batch)
     if isinstance(output, Tensor):
         return output
     logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
@@ -26,6 +30,19 @@ def forward(net: nn.Module, batch: Batch) -> Tensor:
         f"{type(net).__name__} returned a {type(output).__name__} without logits: a net returns a tensor of logits "
         "(B, C), or an object with .logits"
     )
+
+
+def set_precision(net: nn.Module, dtype: torch.dtype) -> None:
+    """Let `forward` compute this net in `dtype` where that is safe, by autocast."""
+    setattr(net, _PRECISION, dtype)
+
+
+def autocast_of(net: nn.Module) -> AbstractContextManager[Any]:
+    """Return autocast as set for this net; else a context that does nothing."""
+    dtype = net.__dict__.get(_PRECISION)
+    if dtype is None:
+        return _NOTHING
+    return torch.autocast(next(net.parameters()).device.type, dtype)
 
 
 def moved(batch: Batch, device: torch.device | str) -> Batch:

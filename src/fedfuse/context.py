@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfuse import models, rng
+from fedfuse.batches import set_precision
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
 from fedfuse.local_settings import LocalSettings
@@ -31,6 +32,7 @@ class Nets:
     draws: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)  # architecture -> has random layers
     concurrent: bool = False  # whether other threads train nets at the same time
     device: torch.device = CPU  # where nets are; everything else stays on the CPU
+    precision: torch.dtype | None = None  # of autocast; None computes in float32
     _nets: dict[tuple[str, str], nn.Module] = field(default_factory=dict, repr=False, compare=False)
 
     def scratch(self, arch: str, use: str = "work") -> nn.Module:
@@ -43,6 +45,8 @@ class Nets:
             with rng.ambient(rng.generator(0, "scratch")):
                 net = models.build(arch, classes=self.classes, shape=self.shape)
             net = net.to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            if self.precision is not None:
+                set_precision(net, self.precision)
         self._nets[arch, use] = net
         if len(self._nets) > _MOST_NETS:  # drop the least recently used
             del self._nets[next(iter(self._nets))]

@@ -45,6 +45,22 @@ def spread(device: torch.device, number: int) -> torch.device:
     return torch.device(device.type, number % count) if count > 1 else device
 
 
+def set_matmul(precision: str) -> None:
+    """Compute products of float32 in TF32 from now on, where the device has it, if `precision` is "tf32"."""
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+
+
+@contextmanager
+def matmul_in(precision: str) -> Iterator[None]:
+    """As `set_matmul`, inside the block."""
+    before = torch.get_float32_matmul_precision()
+    set_matmul(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 @contextmanager
 def placed(net: nn.Module, device: torch.device) -> Iterator[None]:
     """Move the net to this device, and back afterwards."""

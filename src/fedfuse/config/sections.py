@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
@@ -112,6 +112,9 @@ class RunSection(Section):
     )
     device: str = Field(
         "auto", description="where nets run: cpu, cuda, cuda:1, mps, ...; auto is the accelerator that there is"
+    )
+    precision: Literal["float32", "tf32", "bfloat16"] = Field(
+        "float32", description="of nets' products and convolutions: tf32 on GPUs that have it, bfloat16 by autocast"
     )
     fraction: float = Field(1.0, gt=0, le=1, description="share of the clients that take part in a round")
     selection: Selection | None = Field(

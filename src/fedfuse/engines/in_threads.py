@@ -78,7 +78,10 @@ class InThreads(ClientMemory):
         """Return nets that no other thread uses. There are as many as the executor has threads."""
         if self._nets.empty() and self._total < self._count:
             self._total += 1
-            return Nets(template.classes, template.shape, template.draws, concurrent=True, device=template.device)
+            return Nets(
+                template.classes, template.shape, template.draws,
+                concurrent=True, device=template.device, precision=template.precision,
+            )  # fmt: skip
         return self._nets.get()
 
     def close(self) -> None:

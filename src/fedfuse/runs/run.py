@@ -19,6 +19,7 @@ from torch import Tensor
 from fedfuse.config.experiment import Experiment
 from fedfuse.data.federation import Federation
 from fedfuse.data.sources.location import Location
+from fedfuse.devices import matmul_in
 from fedfuse.engines import Engine, InProcess, InThreads, Workers
 from fedfuse.files import WriteError, locked, remedy
 from fedfuse.models.file import Header, save_model
@@ -98,7 +99,7 @@ def run(
         setup = set_up(experiment, data)
         check_setup(setup)
         path.mkdir(parents=True, exist_ok=True)
-        with locked(path), _scratch(path), threads(experiment.run.threads):
+        with locked(path), _scratch(path), threads(experiment.run.threads), matmul_in(experiment.run.precision):
             _refuse_to_overwrite(path, resume)
             if not has_rounds(path):
                 _clear(path)

@@ -99,12 +99,18 @@ def set_up(experiment: Experiment, federation: Federation, device: torch.device 
         experiment.local,
         federation,
         _assign_architectures(experiment, roles, federation, capability),
-        Nets(federation.train.classes, federation.train.shape, device=device or devices.chosen(experiment.run.device)),
+        _nets(experiment, federation, device),
         fresh_pool=_fresh_pool(experiment, federation.train),
         small_models=roles.small_models,
         server=roles.server,
     )
     return Setup(experiment, algorithm, roles, ctx)
+
+
+def _nets(experiment: Experiment, federation: Federation, device: torch.device | None) -> Nets:
+    train, run = federation.train, experiment.run
+    dtype = torch.bfloat16 if run.precision == "bfloat16" else None
+    return Nets(train.classes, train.shape, device=device or devices.chosen(run.device), precision=dtype)
 
 
 def load_federation(experiment: Experiment, location: Location | None = None) -> Federation:

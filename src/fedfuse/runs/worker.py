@@ -65,6 +65,7 @@ def open_(message: dict[str, Any]) -> tuple[Algorithm, Context]:
     _group.cache_clear()
     experiment = load(message["experiment"])
     torch.set_num_threads(experiment.run.threads)
+    devices.set_matmul(experiment.run.precision)
     device = devices.spread(devices.chosen(experiment.run.device), message["number"])
     setup = set_up(experiment, Federation.open(Path(message["folder"])), device)
     return setup.algorithm, setup.ctx

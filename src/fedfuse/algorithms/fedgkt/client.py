@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedfuse import bounds
-from fedfuse.batches import Batch, forward
+from fedfuse.batches import Batch, autocast_of, forward
 from fedfuse.context import Context
 from fedfuse.local.own_model import own_model, own_model_memory
 from fedfuse.local.terms import Local
@@ -75,10 +75,10 @@ class TrainAndSendFeatures:
         assert update.model is not None
         net = ctx.nets.load(update.model)
         extractor, rest = halves(start.arch, net)
-        with torch.no_grad(), evaluating(net):
+        with torch.no_grad(), evaluating(net), autocast_of(net):
             device = ctx.nets.device
-            features = torch.cat([extractor(train.batch(i).to(device)).cpu() for i in torch.split(rows, BATCH)])
-            logits = torch.cat([rest(part.to(device)).cpu() for part in torch.split(features, BATCH)])
+            features = torch.cat([extractor(train.batch(i).to(device)).float().cpu() for i in torch.split(rows, BATCH)])
+            logits = torch.cat([rest(part.to(device)).float().cpu() for part in torch.split(features, BATCH)])
         examples = {"features": features, "logits": logits, "labels": labels}
         content = {EXAMPLES: examples, EXTRACTOR: _tensors(extractor)}
         return replace(update, model=None, extra=content, memory=own_model_memory(update.model))

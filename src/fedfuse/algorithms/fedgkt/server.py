@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from fedfuse import bounds, rng
 from fedfuse.algorithm import Roles, named_server
 from fedfuse.algorithms.fedgkt.client import SERVER, TransferLoss, shape_of_features
 from fedfuse.algorithms.fedgkt.features import Received
+from fedfuse.batches import autocast_of
 from fedfuse.context import Context
 from fedfuse.evaluate import accuracy
 from fedfuse.facts import Facts, FirstAndLast, Spread, Student
@@ -87,7 +89,7 @@ class TrainedOnFeatures:
             return unchanged, Facts(warning="no client sent features: the server keeps its model")
         net = _split(ctx.nets.load(server.models[ctx.server], "student"))
         try:
-            losses = self._train(net.server, received, ctx)
+            losses = self._train(net.server, received, ctx, autocast_of(net))
             logits = {
                 _memory_of(client): {
                     "logits": logits_of(net.server, received.features, rows, f"the server's net for client {client}")
@@ -104,7 +106,9 @@ class TrainedOnFeatures:
         state = ServerState(server.round + 1, models, {**server.memory, **logits})
         return state, Facts(students={ctx.server: student}, own={**counts, **self._accuracies(net, received, ctx)})
 
-    def _train(self, net: nn.Module, received: Received, ctx: Context) -> list[float]:
+    def _train(
+        self, net: nn.Module, received: Received, ctx: Context, precision: AbstractContextManager[Any]
+    ) -> list[float]:
         """Train, and return the loss of each step. Examples are ordered by client and row, not by arrival."""
         adam = Adam(net.parameters(), self.lr, weight_decay=self.weight_decay, amsgrad=True, fused=True)
         order, logits, labels = received.ordered()
@@ -118,7 +122,9 @@ class TrainedOnFeatures:
                 for start, stop in cuts(len(order), self.batch_size):
                     index = permutation[start:stop]
                     x, here = received.features.batch(order[index]).to(device), index.to(device)
-                    loss = self.loss(net(x), labels[here], logits[here])
+                    with precision:
+                        predicted = net(x)
+                    loss = self.loss(predicted, labels[here], logits[here])
                     adam.zero_grad()
                     loss.backward()  # type: ignore[no-untyped-call]
                     adam.step()

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedfuse import bounds
-from fedfuse.batches import Batch
+from fedfuse.batches import Batch, autocast_of
 from fedfuse.context import Context
 from fedfuse.local.reports import LocalResult
 from fedfuse.local.terms import Local
@@ -41,12 +41,14 @@ class ModelContrast:
 
     def __call__(self, net: nn.Module, x: Batch, y: Tensor, local: Local) -> Tensor:
         trunk, head = local.once("trunk", lambda: trunk_and_head(net))
-        features = trunk(x)  # (B, width)
-        loss = F.cross_entropy(head(features), y)
+        with autocast_of(net):
+            features = trunk(x)  # (B, width)
+            logits = head(features)
+        loss = F.cross_entropy(logits, y)
         frozen = local.once("contrast", lambda: _frozen_trunks(local))
         if frozen is None:
             return loss + self.mu * math.log(2)  # the received model is the previous one too: no gradient
-        with torch.no_grad():
+        with torch.no_grad(), autocast_of(net):
             others = [frozen_trunk(x) for frozen_trunk in frozen]
         similar = torch.stack([F.cosine_similarity(features, z) for z in others], 1) / self.temperature  # (B, 2)
         return loss + self.mu * F.cross_entropy(similar, torch.zeros_like(y))

@@ -1,0 +1,79 @@
+"""Products in bfloat16: every algorithm runs and learns about the same, and what is stored stays float32."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import fedfuse
+from fedfuse.algorithms import ALGORITHMS
+from fedfuse.context import Nets
+from fedfuse.engines import InProcess
+from fedfuse.round import run_round
+from fedfuse.testing import small_context
+from fedfuse.types import ServerState
+from fedfuse.vet import Vetting
+from tests.doubles import brief
+
+
+def after(name: str, precision: torch.dtype | None) -> tuple[ServerState, float]:
+    algorithm = brief(name)
+    ctx = small_context(algorithm, rounds=1)
+    ctx = replace(ctx, nets=Nets(ctx.nets.classes, ctx.nets.shape, precision=precision))
+    server, record = run_round(
+        algorithm, ServerState(0, ctx.initial()), InProcess(), [0, 1, 2, 3], Vetting(), ctx.at(1)
+    )
+    assert not record.rejected, record.rejected
+    return server, record.test_loss
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_runs_in_bfloat16(name: str) -> None:
+    exact, loss = after(name, None)
+    rough, rough_loss = after(name, torch.bfloat16)
+    assert rough_loss == pytest.approx(loss, rel=0.05)
+    moved = False
+    for arch, model in rough.models.items():
+        for parameter, tensor in model.params.items():
+            assert tensor.dtype == torch.float32
+            moved = moved or not torch.equal(tensor, exact.models[arch].params[parameter])
+    assert moved, "bfloat16 changed no bit: was it used?"
+
+
+def test_the_setting_reaches_clients_in_threads_and_processes(tmp_path: Path) -> None:
+    made = fedfuse.Experiment(
+        data={"source": "synthetic", "examples": 200, "classes": 3, "shape": [4]},
+        partition={"clients": 4},
+        models="mlp:8",
+        local={"steps": 4, "batch_size": 8},
+        run={"rounds": 1, "workers": 1, "precision": "bfloat16"},
+    )
+    here = fedfuse.run(made, tmp_path / "here").models["mlp:8"].params
+    apart = fedfuse.run(made.with_settings({"run.workers": 2}), tmp_path / "apart").models["mlp:8"].params
+    exact = fedfuse.run(made.with_settings({"run.precision": "float32"}), tmp_path / "exact").models["mlp:8"].params
+    assert all(torch.equal(tensor, apart[name]) for name, tensor in here.items())
+    assert not all(torch.equal(tensor, exact[name]) for name, tensor in here.items())
+
+
+def test_tf32_is_on_during_the_run_only(tmp_path: Path) -> None:
+    seen = list[str]()
+
+    class Looks:
+        def begin(self, run: object, history: object) -> None: ...
+
+        def round(self, record: object) -> None:
+            seen.append(torch.get_float32_matmul_precision())
+
+        def end(self, history: object) -> None: ...
+
+    made = fedfuse.Experiment(
+        data={"source": "synthetic", "examples": 100, "classes": 3, "shape": [4]},
+        partition={"clients": 2}, models="mlp:4", local={"steps": 1, "batch_size": 8},
+        run={"rounds": 1, "workers": 1, "precision": "tf32"},
+    )  # fmt: skip
+    fedfuse.run(made, tmp_path, observers=[Looks()])
+    assert seen == ["high"]
+    assert torch.get_float32_matmul_precision() == "highest"
