@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 import fedfuse
 from fedfuse.flower import simulation
@@ -141,6 +142,13 @@ def test_a_users_mistake_is_told_before_ray_is_started(cli: CommandLine, tmp_pat
     said = cli.here(*SMALL, "--engine", "flower-simulation", "--out", tmp_path)
     assert said.code == 2
     assert "--resume, or choose another --out" in said.err
+
+
+def test_clients_share_the_gpus_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert simulation._gpus_per_client("cpu", 4) == 0.0
+    monkeypatch.setattr(simulation.devices, "chosen", torch.device)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    assert simulation._gpus_per_client("cuda", 4) == 0.5
 
 
 def test_an_engine_that_there_is_not_is_refused(cli: CommandLine) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -128,3 +129,35 @@ def test_nothing_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(transformers.AutoModelForImageClassification, "from_pretrained", refuse)
     with pytest.raises(FedfuseError, match=r"no such model on the hub.*pip install fedfuse\[hf\]"):
         check("hf:nobody/nothing", 4, (3, 32, 32))
+
+
+# timm and torchvision, which need not be installed.
+
+
+def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for library in ("timm", "torchvision"):
+        monkeypatch.setitem(sys.modules, library, None)
+        with pytest.raises(FedfuseError, match=f"{library}:resnet18 needs {library}: `pip install {library}`"):
+            build(f"{library}:resnet18", classes=3, shape=(3, 8, 8))
+
+
+def test_nets_of_timm_and_torchvision_are_built_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand-ins with the two functions that are called: neither library imports beside a CPU torch."""
+    made = []
+
+    def net(name: str, **settings: object) -> torch.nn.Module:
+        if name == "unknown":
+            raise RuntimeError("Unknown model")
+        made.append((name, settings))
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, int(str(settings["num_classes"]))))
+
+    timm, torchvision, models = ModuleType("timm"), ModuleType("torchvision"), ModuleType("torchvision.models")
+    timm.create_model, models.get_model = net, net  # type: ignore[attr-defined]
+    for module in (timm, torchvision, models):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    check("timm:vit_tiny", 5, (3, 8, 8))
+    check("torchvision:resnet18", 5, (3, 8, 8))
+    assert ("vit_tiny", {"pretrained": False, "num_classes": 5, "in_chans": 3}) in made
+    assert ("resnet18", {"weights": None, "num_classes": 5}) in made
+    with pytest.raises(FedfuseError, match=r"timm:unknown cannot be built \(RuntimeError: Unknown model\)"):
+        build("timm:unknown", classes=5, shape=(3, 8, 8))

@@ -21,6 +21,7 @@ from threading import Event, Thread
 from time import monotonic, sleep
 from typing import Any
 
+import torch
 from flwr.app import Context as NodeContext
 from flwr.app import Message, MessageType
 from flwr.clientapp import ClientApp
@@ -28,6 +29,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 from torch import Tensor
 
+from fedfuse import devices
 from fedfuse.config.experiment import Experiment
 from fedfuse.data.federation import Federation
 from fedfuse.engines import Engine
@@ -224,17 +226,24 @@ def _ray(experiment: Experiment, clients: int) -> Iterator[dict[str, Any]]:
     """Yield Flower's backend config. Inside, Flower and Ray are quiet and, without a cluster, stay on loopback."""
     settings, cluster = experiment.run, os.environ.get(CLUSTER)
     quiet = {"logging_level": "CRITICAL", "log_to_driver": False, "include_dashboard": False}
-    resources = {"num_cpus": settings.threads, "num_gpus": 0.0}
+    at_once = min(settings.workers or cores(), cohort_size(clients, settings.fraction))
+    resources = {"num_cpus": settings.threads, "num_gpus": _gpus_per_client(settings.device, at_once)}
     with _silence(), _environment(QUIET if cluster else QUIET | ALONE):
         if cluster:
             yield {"init_args": {**quiet, "address": cluster}, "client_resources": resources}
             return
-        at_once = min(settings.workers or cores(), cohort_size(clients, settings.fraction))
         # Ray puts its sockets there, and the system limits the length of their paths: other folders may be too deep.
         with tempfile.TemporaryDirectory(prefix="fedfuse-", dir="/tmp", ignore_cleanup_errors=True) as folder:
             here = {"address": "local", "_node_ip_address": LOOPBACK, "_temp_dir": folder}
             limit = {"num_cpus": at_once * settings.threads}
             yield {"init_args": {**quiet, **here, **limit}, "client_resources": resources}
+
+
+def _gpus_per_client(device: str, at_once: int) -> float:
+    """Return the share of this machine's GPUs that Ray gives to each of the clients that run at the same time."""
+    if devices.chosen(device).type != "cuda":
+        return 0.0
+    return torch.accelerator.device_count() / at_once
 
 
 @contextmanager

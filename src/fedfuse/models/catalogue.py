@@ -5,6 +5,7 @@
 - `vgg9:none:32-64-128-128-256-256-600-512`: a VGG with these widths, one for each convolution and hidden layer, such as
   FedMA's wider nets
 - `hf:<id or folder>`: a Hugging Face image classifier
+- `timm:<name>`, `torchvision:<name>`: a net of these libraries, where they are installed
 - `resnet8+head128`: any of them with Fed-ET's shared head of this width
 - `resnet8|resnet56`: the first stage of one net, and another net on its features (FedGKT)
 - `package.module:factory`: your own net, `factory(classes: int, shape: tuple[int, ...]) -> torch.nn.Module`
@@ -176,6 +177,8 @@ def _resolve(name: str) -> Build:
     _, colon, rest = name.partition(":")
     if base == "hf" and rest:
         return lambda classes, _: external.hugging_face(rest, classes)
+    if base in external.LIBRARIES and rest:
+        return partial(external.from_library, base, rest)
     if colon and rest.isidentifier() and rest not in NORMS:  # resnt8:gn is a typo, not a module
         return partial(external.own, name)
     raise _unknown(name, base)

@@ -51,6 +51,25 @@ def hugging_face(source: str, classes: int) -> nn.Module:
     return Logits(net).float().train()  # weights stored in half precision cannot be averaged with others
 
 
+LIBRARIES = ("timm", "torchvision")
+
+
+def from_library(library: str, name: str, classes: int, shape: Shape) -> nn.Module:
+    """A net of timm or torchvision with fresh weights."""
+    try:
+        module = importlib.import_module(library)
+        if library == "timm":
+            net = module.create_model(name, pretrained=False, num_classes=classes, in_chans=shape[0])
+        else:
+            net = importlib.import_module("torchvision.models").get_model(name, weights=None, num_classes=classes)
+    except ModuleNotFoundError as error:
+        raise FedfuseError(f"{library}:{name} needs {error.name}: `pip install {library}`") from error
+    except Exception as error:  # an unknown name, another shape, a library that does not fit this torch
+        reason = str(error).partition("\n")[0]
+        raise FedfuseError(f"{library}:{name} cannot be built ({type(error).__name__}: {reason})") from error
+    return net  # type: ignore[no-any-return]
+
+
 def own(name: str, classes: int, shape: Shape) -> nn.Module:
     """The net that `package.module:factory` returns."""
     factory = signature.resolve(name, {}, "architecture")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fedfuse import models, rng
 from fedfuse.files import slug, write_whole
-from fedfuse.models import shared_head, split, transformers_folder
+from fedfuse.models import external, shared_head, split, transformers_folder
 from fedfuse.types import FedfuseError, Snapshot, Tensors
 
 HEADER = "fedfuse"
@@ -156,6 +156,6 @@ def _build(header: Header, tensors: Tensors) -> tuple[nn.Module, dict[str, Tenso
 
 def imports_code(arch: str) -> list[str]:
     """The parts of an architecture's name that import a module when they are built."""
-    builtin = {"hf", *(name.partition(":")[0] for name in models.ZOO)}
+    builtin = {"hf", *external.LIBRARIES, *(name.partition(":")[0] for name in models.ZOO)}
     parts = (shared_head.split(part)[0] for part in arch.split(split.MARK))
     return [part for part in parts if ":" in part and part.partition(":")[0] not in builtin]
