@@ -59,9 +59,13 @@ def length(batch: Batch) -> int:
 
 def rows_of(batch: Batch, index: Tensor) -> Batch:
     """Return the rows at `index` (B,). Padding that none of them needs is cut off."""
-    if isinstance(batch, Tensor):
-        return batch[index]
-    return trimmed({name: tensor[index] for name, tensor in batch.items()})
+    found = taken(batch, index)
+    return found if isinstance(found, Tensor) else trimmed(found)
+
+
+def taken(batch: Batch, index: Tensor) -> Batch:
+    """Return the rows at `index` (B,), all of them."""
+    return batch[index] if isinstance(batch, Tensor) else {name: tensor[index] for name, tensor in batch.items()}
 
 
 def trimmed(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -77,6 +81,12 @@ def sequence_lengths(mask: Tensor) -> Tensor:
     """Return the place after the last 1 of each row of an attention mask (B, L): what lies behind is padding."""
     places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
     return (mask != 0).mul(places).amax(1)
+
+
+def lengths_of(batch: Batch, rows: Tensor) -> Tensor | None:
+    """Return the lengths (n,) of the sequences at `rows` (n,); None without an attention mask."""
+    mask = None if isinstance(batch, Tensor) else batch.get(MASK)
+    return None if mask is None or mask.dim() != 2 else sequence_lengths(mask[rows])
 
 
 def images_of(batch: Batch) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from fedfuse import tree
 from fedfuse.context import Context
@@ -39,6 +40,8 @@ def _inputs(ctx: Context) -> Examples:
     if data is not None:
         return data
     train = ctx.data.train
+    if not isinstance(train.x, Tensor):
+        return train.subset(torch.zeros(1, dtype=torch.int64))  # there is no noise of token ids
     x = torch.randn(ROWS, *train.shape, generator=ctx.rng("finite outputs", ctx.round))
     zeros = torch.zeros_like(train.mean)
     return Examples(x, torch.zeros(ROWS, dtype=torch.int64), train.classes, zeros, zeros + 1)

@@ -120,7 +120,7 @@ def test_nothing_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     transformers = pytest.importorskip("transformers")
     with pytest.raises(FedfuseError, match="no such folder"):
         check(f"hf:{tmp_path}/absent", 4, (3, 32, 32))
-    with pytest.raises(FedfuseError, match="no image classifier could be loaded"):
+    with pytest.raises(FedfuseError, match="no classifier could be loaded"):
         check(f"hf:{tmp_path}", 4, (3, 32, 32))
 
     def refuse(*_: object, **__: object) -> None:

@@ -109,8 +109,9 @@ def remove(folder: Path) -> None:
 
 def pack(prefix: str, examples: Examples) -> dict[str, Tensor]:
     """`examples` as named arrays, without `classes`: the caller stores that."""
-    parts = {"x": examples.x, "y": examples.y, "mean": examples.mean, "std": examples.std}
-    arrays = {f"{prefix}.{name}": array for name, array in parts.items()}
+    parts = {"y": examples.y, "mean": examples.mean, "std": examples.std}
+    x = {"x": examples.x} if isinstance(examples.x, Tensor) else {f"x.{n}": t for n, t in examples.x.items()}
+    arrays = {f"{prefix}.{name}": array for name, array in {**x, **parts}.items()}
     return arrays | {f"{prefix}.column.{name}": column for name, column in examples.columns.items()}
 
 
@@ -118,5 +119,7 @@ def unpack(prefix: str, arrays: Mapping[str, Tensor], classes: int) -> Examples:
     """The examples that `pack` named with this `prefix`."""
     start = f"{prefix}.column."
     columns = {name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)}
-    x, y, mean, std = (arrays[f"{prefix}.{part}"] for part in ("x", "y", "mean", "std"))
-    return Examples(x, y, classes, mean, std, columns)
+    y, mean, std = (arrays[f"{prefix}.{part}"] for part in ("y", "mean", "std"))
+    named = f"{prefix}.x."
+    inputs = {name.removeprefix(named): a for name, a in arrays.items() if name.startswith(named)}
+    return Examples(inputs or arrays[f"{prefix}.x"], y, classes, mean, std, columns)

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from fedfuse.batches import Batch, lengths_of, rows_of
+from fedfuse.types import FedfuseError
+
 
 @dataclass(frozen=True)
 class Examples:
     """N examples. `y` is all zeros for unlabeled data (a pool)."""
 
-    x: Tensor  # (N, C, H, W) uint8 images, or (N, ...) float32
+    x: Batch  # (N, C, H, W) uint8 images, (N, ...) float32, or a mapping of tensors (N, ...), such as token ids
     y: Tensor  # (N,) int64
     classes: int
     mean: Tensor  # (C,) of x / 255 for images, of x for floats
@@ -25,17 +28,30 @@ class Examples:
     columns: Mapping[str, Tensor] = field(default_factory=dict)  # (N,) int64 each, for example users
 
     def __len__(self) -> int:
-        return self.x.shape[0]
+        return len(self.y)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one example as a model sees it."""
-        return tuple(self.x.shape[1:])
+        """The shape of one example as a model sees it; of a mapping, that of its first tensor."""
+        first = self.x if isinstance(self.x, Tensor) else next(iter(self.x.values()))
+        return tuple(first.shape[1:])
+
+    @property
+    def tensor(self) -> Tensor:
+        """The inputs, where they must be one tensor: images or features."""
+        if isinstance(self.x, Tensor):
+            return self.x
+        raise FedfuseError(f"this takes images or features, and the data has {', '.join(self.x)}: choose other data")
 
     def subset(self, index: Tensor) -> Examples:
         """The examples at `index` (n,): a copy of those rows, with the same statistics."""
         columns = {name: c[index] for name, c in self.columns.items()}
-        return replace(self, x=self.x.index_select(0, index), y=self.y[index], columns=columns)
+        x = (
+            self.x.index_select(0, index)
+            if isinstance(self.x, Tensor)
+            else {name: tensor.index_select(0, index) for name, tensor in self.x.items()}
+        )
+        return replace(self, x=x, y=self.y[index], columns=columns)
 
     def normalise(self, x: Tensor) -> Tensor:
         """(B, ...) as stored -> (B, ...) float32 with this data's statistics; images in channels_last."""
@@ -47,7 +63,13 @@ class Examples:
             return x.to(torch.float32, memory_format=torch.channels_last).mul_(scale).add_(shift)
         return x.to(torch.float32, copy=True).mul_(scale).add_(shift)
 
-    def batch(self, index: Tensor) -> Tensor:
-        """The normalised inputs (B, ...) at `index` (B,)."""
+    def batch(self, index: Tensor) -> Batch:
+        """The inputs (B, ...) at `index` (B,): normalised, or, of a mapping, without needless padding."""
+        if not isinstance(self.x, Tensor):
+            return rows_of(self.x, index)
         # index_select copies whole rows; x[index] copies element by element and takes several times as long.
         return self.normalise(self.x.index_select(0, index))
+
+    def lengths(self, rows: Tensor) -> Tensor | None:
+        """Return the lengths of sequences (n,), so that similar ones are run together; None for other inputs."""
+        return lengths_of(self.x, rows)

@@ -49,7 +49,7 @@ def split(
 
 def _augment(pool: Examples, augment: str, rng: torch.Generator) -> Examples:
     change = augmentation(augment, pool.shape)
-    return replace(pool, x=torch.cat([change(chunk, rng) for chunk in torch.split(pool.x, CHUNK)]))
+    return replace(pool, x=torch.cat([change(chunk, rng) for chunk in torch.split(pool.tensor, CHUNK)]))
 
 
 def source(
@@ -72,7 +72,7 @@ def source(
     rows = _of_classes(other, name, classes, without)
     if size is not None:
         rows = rows[plain(len(rows), amount(size, len(rows), f"pool {name}: size"), rng)[1]]
-    x = fit(other.train.x, rows, train, f"pool {name}")
+    x = fit(other.train.tensor, rows, train, f"pool {name}")
     mean, std = channel_statistics(x)
     return Pooled(Examples(x, torch.zeros(len(x), dtype=torch.int64), train.classes, mean, std))
 
@@ -81,11 +81,11 @@ def noise(train: Examples, rng: torch.Generator, location: Location, *, size: in
     """Uniform random inputs: independent pixels, or points in the bounding box of the training features."""
     shape = (size, *train.shape)
     y = torch.zeros(size, dtype=torch.int64)
-    if train.x.dtype == torch.uint8:
+    if train.tensor.dtype == torch.uint8:
         x = torch.randint(256, shape, dtype=torch.uint8, generator=rng)
         mean, std = channel_statistics(x)
         return Pooled(Examples(x, y, train.classes, mean, std))
-    low, high = train.x.amin(0), train.x.amax(0)
+    low, high = train.tensor.amin(0), train.tensor.amax(0)
     # Normalise like the training data, so that the points stay in the range that the models were trained on.
     x = torch.rand(shape, generator=rng).mul_(high - low).add_(low)
     return Pooled(Examples(x, y, train.classes, train.mean, train.std))
@@ -107,7 +107,7 @@ def generator(
     With `fresh`, `Context.pool` calls this again in each round. The first draw is then for `check`, and its fingerprint
     prevents a run from being resumed with another generator.
     """
-    samples = generated(frozen(generator, latent), size, rng, images=train.x.dtype == torch.uint8)
+    samples = generated(frozen(generator, latent), size, rng, images=train.tensor.dtype == torch.uint8)
     x = fit(samples, torch.arange(size), train, f"pool {generator}")
     mean, std = channel_statistics(x)
     return Pooled(Examples(x, torch.zeros(size, dtype=torch.int64), train.classes, mean, std))
@@ -123,12 +123,12 @@ POOLS: Mapping[str, Callable[..., Pooled]] = {
 
 def fit(x: Tensor, rows: Tensor, like: Examples, what: str) -> Tensor:
     """x[rows] (n, C, H, W) as images like `like`: resized with antialiasing, colour to grey by luma, grey repeated."""
-    if x.dtype != like.x.dtype or (x.dtype != torch.uint8 and x.shape[1:] != like.x.shape[1:]):
+    if x.dtype != like.tensor.dtype or (x.dtype != torch.uint8 and x.shape[1:] != like.tensor.shape[1:]):
         raise FedfuseError(
-            f"{what}: its examples are {x.dtype} {tuple(x.shape[1:])}, but the training data is {like.x.dtype} "
+            f"{what}: its examples are {x.dtype} {tuple(x.shape[1:])}, but the training data is {like.tensor.dtype} "
             f"{like.shape}: only images are converted; choose a pool of the same dtype and shape"
         )
-    if x.shape[1:] == like.x.shape[1:]:
+    if x.shape[1:] == like.tensor.shape[1:]:
         return x[rows]
     channels, height, width = like.shape
     out = torch.empty(len(rows), channels, height, width, dtype=torch.uint8)

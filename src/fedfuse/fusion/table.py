@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfuse import tree
-from fedfuse.batches import MASK, Batch, images_of, length, rows_of, sequence_lengths
+from fedfuse.batches import Batch, images_of, length, lengths_of, rows_of
 from fedfuse.fusion.spill import BOUND, SpillingRows
 from fedfuse.fusion.target import TargetValue, checked_weight
 from fedfuse.predict import BATCH, Pool, predict
@@ -36,8 +36,7 @@ class TensorPool:
 
     def lengths(self, rows: Tensor) -> Tensor | None:
         """Return the lengths of sequences (n,), so that similar ones are run together; None for other inputs."""
-        mask = None if isinstance(self.x, Tensor) else self.x.get(MASK)
-        return None if mask is None or mask.dim() != 2 else sequence_lengths(mask[rows])
+        return lengths_of(self.x, rows)
 
 
 def augmented_views(

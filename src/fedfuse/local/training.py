@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedfuse.batches import Batch, moved
+from fedfuse.batches import Batch, images_of, moved
 from fedfuse.context import Context
 from fedfuse.data.augment import augmentation
 from fedfuse.local.reports import LocalResult, Report
@@ -85,12 +85,13 @@ class Training:
     def _train(self, net: nn.Module, local: Local, client: int, ctx: Context) -> tuple[int, float]:
         train, rows = ctx.data.train, ctx.data.parts[client]
         descent = optimizer(net, ctx.local, ctx.rate)
-        augment = augmentation(ctx.local.augment, train.shape)
+        augmented, augment = ctx.local.augment != "none", augmentation(ctx.local.augment, train.shape)
         draws = ctx.rng("augment", ctx.round, client)
         device = ctx.nets.device
         total, steps = torch.zeros((), device=device), 0  # read once at the end: reading waits for the device
         for index in batches(rows, ctx.local, drawn_epochs(client, ctx), ctx.rng("shuffle", ctx.round, client)):
-            x = moved(augment(train.batch(index), draws), device)
+            batch = train.batch(index)
+            x = moved(augment(images_of(batch), draws) if augmented else batch, device)
             loss = self.loss(net, x, train.y[index].to(device, non_blocking=True), local)
             descent.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]

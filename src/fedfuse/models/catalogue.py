@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from fedfuse import bounds, rng, signature
+from fedfuse.batches import Batch, forward
 from fedfuse.models import external, mobile, resnet, shared_head, small, split, vgg
 from fedfuse.models.classifier import Classifier, Shape
 from fedfuse.models.norms import NORMS, Norm
@@ -103,11 +104,12 @@ def build(name: str, *, classes: int, shape: Shape) -> nn.Module:
     return net if width is None else shared_head.with_shared_head(base, net, width, classes)
 
 
-def check(name: str, classes: int, shape: Shape) -> None:
+def check(name: str, classes: int, shape: Shape, sample: Batch | None = None) -> None:
     """Raise a FedfuseError unless `name` gives a net that classifies inputs of this shape.
 
-    The weights of this trial come from a separate generator.
+    The weights of this trial come from a separate generator. sample: two inputs to try, by default zeros.
     """
+    inputs = torch.zeros(2, *shape) if sample is None else sample
     _check_size(name, classes, shape)
     with rng.ambient(rng.generator(0, "models.check")), torch.no_grad():
         try:
@@ -121,7 +123,7 @@ def check(name: str, classes: int, shape: Shape) -> None:
                 f" {reason}): choose another net"
             ) from error
         try:
-            logits = net(torch.zeros(2, *shape))
+            logits = forward(net, inputs)
         except Exception as error:  # a user's net may raise anything
             raise FedfuseError(
                 f"{name} fails on 2 inputs of shape {shape} ({type(error).__name__}: {error}): choose a net for this"

@@ -26,7 +26,7 @@ class Logits(nn.Module):
 
 
 def hugging_face(source: str, classes: int) -> nn.Module:
-    """The image classifier at `source` in train mode, with a new head if it had another number of classes.
+    """The classifier of images or texts at `source` in train mode, with a new head if it had another number of classes.
 
     A folder with a configuration but no weights gives a net with fresh weights.
     """
@@ -38,17 +38,16 @@ def hugging_face(source: str, classes: int) -> nn.Module:
     try:
         if folder.is_dir() and not _has_weights(folder):
             config = auto.AutoConfig.from_pretrained(where, num_labels=classes)
-            net = auto.AutoModelForImageClassification.from_config(config)
+            net = kind_of(auto, config).from_config(config)
         else:
-            net = auto.AutoModelForImageClassification.from_pretrained(
-                where, num_labels=classes, ignore_mismatched_sizes=True
-            )
+            config = auto.AutoConfig.from_pretrained(where)
+            net = kind_of(auto, config).from_pretrained(where, num_labels=classes, ignore_mismatched_sizes=True)
     except (OSError, ValueError) as error:
         raise FedfuseError(
-            f"hf:{source}: no image classifier could be loaded ({error}). Give the id of a public model,"
+            f"hf:{source}: no classifier could be loaded ({error}). Give the id of a public model,"
             " or a folder that holds config.json; this needs `pip install fedfuse[hf]` and, for an id, a network"
         ) from error
-    return Logits(net).float().train()  # weights stored in half precision cannot be averaged with others
+    return called(auto, net).float().train()  # weights stored in half precision cannot be averaged with others
 
 
 LIBRARIES = ("timm", "torchvision")
@@ -83,6 +82,18 @@ def own(name: str, classes: int, shape: Shape) -> nn.Module:
     if not isinstance(net, nn.Module):
         raise FedfuseError(f"{name} returned a {type(net).__name__}: a factory must return a torch.nn.Module")
     return net
+
+
+def kind_of(auto: Any, config: Any) -> Any:
+    """The class of classifiers for this configuration: of images, or else of texts."""
+    images = type(config) in auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
+    return auto.AutoModelForImageClassification if images else auto.AutoModelForSequenceClassification
+
+
+def called(auto: Any, net: Any) -> nn.Module:
+    """The net as it is called: with one tensor for images; a classifier of texts takes its inputs by name."""
+    images = type(net.config) in auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
+    return Logits(net) if images else net  # type: ignore[no-any-return]
 
 
 def _transformers(source: str) -> Any:

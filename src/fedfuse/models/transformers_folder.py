@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from fedfuse import rng
-from fedfuse.models.external import Logits
+from fedfuse.models.external import Logits, called, kind_of
 from fedfuse.types import FedfuseError, Snapshot, Tensors
 
 MARK = "hf:"
@@ -22,18 +22,19 @@ def holds(arch: str) -> bool:
 
 def write(folder: Path, arch: str, tensors: Tensors, labels: tuple[str, ...]) -> None:
     """Write `config.json`, and the weights under transformers' names."""
-    auto = _transformers(arch).AutoModelForImageClassification
+    auto, config = _transformers(arch), _config(arch, labels)
     with rng.ambient(rng.generator(0, "export")):
-        net = Logits(auto.from_config(_config(arch, labels), trust_remote_code=False)).float()
+        net = called(auto, kind_of(auto, config).from_config(config, trust_remote_code=False)).float()
     Snapshot(arch, tensors, tensors).load_into(net)
-    model: Any = net.net
+    model: Any = net.net if isinstance(net, Logits) else net
     model.save_pretrained(folder, max_shard_size="1000GB")  # one file: load_model reads its header
 
 
 def read(folder: Path, classes: int) -> nn.Module:
     """Load the net of a folder. Raise a ValueError if weights are missing: transformers would draw them at random."""
-    auto = _transformers(f"{MARK}{folder}").AutoModelForImageClassification
-    net, loading = auto.from_pretrained(
+    auto = _transformers(f"{MARK}{folder}")
+    config = auto.AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+    net, loading = kind_of(auto, config).from_pretrained(
         str(folder), use_safetensors=True, trust_remote_code=False, local_files_only=True, output_loading_info=True
     )
     if wrong := [*loading["missing_keys"], *loading["unexpected_keys"], *loading["mismatched_keys"]]:
@@ -42,7 +43,7 @@ def read(folder: Path, classes: int) -> nn.Module:
         )
     if net.config.num_labels != classes:
         raise ValueError(f"its configuration has {net.config.num_labels} classes, its weights {classes}")
-    return Logits(net).float()
+    return called(auto, net).float()
 
 
 def _config(arch: str, labels: tuple[str, ...]) -> Any:

@@ -74,7 +74,7 @@ class Trainer:
         draws = rng.generator(self.seed, "generator pixels")
 
         def loss() -> Tensor:
-            x = floats(images.x.index_select(0, self._rows(len(images), draws)))
+            x = floats(images.tensor.index_select(0, self._rows(len(images), draws)))
             mean, log_variance = encoder(x)
             z = _latents(mean, log_variance, draws)
             error = (decoder(z) - x).square().mean()
@@ -88,7 +88,7 @@ class Trainer:
         """Means and log variances (n, Z) of the latents of random images, at most ENCODED."""
         rows = torch.randperm(len(images), generator=rng.generator(self.seed, "generator encoded"))[:ENCODED]
         with torch.no_grad():
-            pairs = [encoder(floats(images.x.index_select(0, chunk))) for chunk in torch.split(rows, CHUNK)]
+            pairs = [encoder(floats(images.tensor.index_select(0, chunk))) for chunk in torch.split(rows, CHUNK)]
         return torch.cat([mean for mean, _ in pairs]), torch.cat([log_variance for _, log_variance in pairs])
 
     def _train_flow(self, flow: Flow, means: Tensor, log_variances: Tensor, watch: Watch) -> tuple[float, ...]:
@@ -130,10 +130,10 @@ class Trainer:
 
 def image_shape(examples: Examples) -> Shape:
     """The shape (C, H, W) of the images. Raise a FedfuseError if the data is not images."""
-    if examples.x.dtype != torch.uint8 or examples.x.dim() != 4 or not len(examples):
+    if examples.tensor.dtype != torch.uint8 or examples.tensor.dim() != 4 or not len(examples):
         raise FedfuseError(
             f"a generator is trained on images, but this data is {len(examples)} examples of "
-            f"{examples.x.dtype} {examples.shape}: choose a source of images, such as digits"
+            f"{examples.tensor.dtype} {examples.shape}: choose a source of images, such as digits"
         )
     channels, height, width = examples.shape
     return channels, height, width

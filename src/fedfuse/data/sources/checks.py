@@ -42,8 +42,9 @@ def _check_inputs(examples: Examples, split: str, name: str) -> None:
     if len(examples) == 0:
         remedy = "give some, or name a split or a holdout" if split == "test" else "is it the right file or split?"
         raise FedfuseError(f"{name} has no {split} examples: {remedy}")
-    if (row := first_not_finite(examples.x)) is not None:
-        raise FedfuseError(f"{name}: {split} example {row} holds NaN or infinity: remove or replace such values")
+    for tensor in [examples.x] if isinstance(examples.x, Tensor) else examples.x.values():
+        if (row := first_not_finite(tensor)) is not None:
+            raise FedfuseError(f"{name}: {split} example {row} holds NaN or infinity: remove or replace such values")
 
 
 def _check_labels(examples: Examples, split: str, name: str) -> None:

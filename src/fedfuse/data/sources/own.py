@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedfuse.batches import Batch
 from fedfuse.data.sources.checks import first_not_finite
 from fedfuse.data.sources.source import Rows, Source
 from fedfuse.types import FedfuseError
@@ -25,10 +27,9 @@ def as_source(reference: str, made: Any) -> Source:
             "arrays is needed"
         ) from error
     train, test = _rows(reference, x, y), _rows(reference, x_test, y_test)
-    if train[0].shape[1:] != test[0].shape[1:]:
-        raise FedfuseError(
-            f"{reference}: training x is {tuple(train[0].shape)}, test x {tuple(test[0].shape)}: give both one shape"
-        )
+    shapes = _shapes(train[0]), _shapes(test[0])
+    if shapes[0] != shapes[1]:
+        raise FedfuseError(f"{reference}: training x is {shapes[0]}, test x {shapes[1]}: give both one shape")
     classes = 1 + max(int(part[1].max()) if len(part[1]) else 0 for part in (train, test))
     present = torch.bincount(torch.cat([train[1], test[1]]), minlength=classes)
     if gaps := (present == 0).nonzero().flatten().tolist():
@@ -65,16 +66,36 @@ def _numbers(values: object, which: str, reference: str) -> Tensor:
         ) from error
 
 
+def _shapes(x: Batch) -> str:
+    """The shape of one example, in words."""
+    if isinstance(x, Tensor):
+        return str(tuple(x.shape[1:]))
+    return ", ".join(f"{name} {tuple(tensor.shape[1:])}" for name, tensor in sorted(x.items()))
+
+
 def _rows(reference: str, x: object, y: object) -> Rows:
-    values, labels = inputs(x, reference), _numbers(y, "y", reference)
-    if labels.dim() != 1 or len(values) != len(labels) or labels.is_floating_point():
+    values: Batch = _mapping(x, reference) if isinstance(x, Mapping) else inputs(x, reference)
+    labels = _numbers(y, "y", reference)
+    rows = {len(t) for t in ([values] if isinstance(values, Tensor) else values.values())}
+    if labels.dim() != 1 or rows != {len(labels)} or labels.is_floating_point():
         raise FedfuseError(
-            f"{reference}: y is {tuple(labels.shape)} {labels.dtype} and x {tuple(values.shape)}, "
-            "but y must be one integer per example"
+            f"{reference}: y is {tuple(labels.shape)} {labels.dtype} and x has {', '.join(map(str, sorted(rows)))} "
+            f"examples of {_shapes(values)}, but y must be one integer per example"
         )
     if len(labels) and int(labels.min()) < 0:
         raise FedfuseError(f"{reference}: y has the label {int(labels.min())}: number the classes from 0")
     return values, labels.long(), {}
+
+
+def _mapping(x: Mapping[str, object], reference: str) -> dict[str, Tensor]:
+    """Several inputs by name, such as token ids and their mask: integers as int64, floats as float32."""
+    tensors = {str(name): _numbers(value, name, reference) for name, value in x.items()}
+    for name, tensor in tensors.items():
+        if tensor.dim() == 0:
+            raise FedfuseError(f"{reference}: {name} is a single number: give an array with one row per example")
+    if not tensors:
+        raise FedfuseError(f"{reference}: x is an empty mapping: give at least one array")
+    return {name: t.float() if t.is_floating_point() else t.long() for name, t in tensors.items()}
 
 
 def _images(x: Tensor) -> Tensor:

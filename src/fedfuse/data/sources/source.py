@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
+from fedfuse.batches import Batch
 from fedfuse.data.examples import Examples
 from fedfuse.data.statistics import channel_statistics
 
-Rows = tuple[Tensor, Tensor, Mapping[str, Tensor]]  # x (N, ...), y (N,), columns of (N,)
+Rows = tuple[Batch, Tensor, Mapping[str, Tensor]]  # x (N, ...), y (N,), columns of (N,)
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Source:
     @staticmethod
     def of(train: Rows, test: Rows, labels: tuple[str, ...]) -> Source:
         """A source with the statistics of its training data."""
-        mean, std = channel_statistics(train[0])
+        x = train[0]
+        # The tensors of a mapping, such as token ids, are taken as they are.
+        mean, std = channel_statistics(x) if isinstance(x, Tensor) else (torch.zeros(1), torch.ones(1))
         first, second = (Examples(x, y, len(labels), mean, std, columns) for x, y, columns in (train, test))
         return Source(first, second, labels)
