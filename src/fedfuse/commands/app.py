@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from fedfuse.commands import exporting, flower, generators, reporting, running, showing, sweeping
+from fedfuse.commands import exporting, flower, fusing, generators, reporting, running, showing, sweeping
 from fedfuse.commands.options import err
 from fedfuse.types import FedfuseError
 
@@ -18,7 +18,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for group in (running, sweeping, reporting, exporting, showing):
+for group in (running, sweeping, fusing, reporting, exporting, showing):
     app.add_typer(group.app)
 app.add_typer(generators.app, name="generator")
 app.add_typer(flower.app, name="flower")

@@ -1,6 +1,6 @@
 """Models by name: fedfuse's files and folders, Hugging Face classifiers, and functions that return a net.
 
-No code of a model's folder is run, and only safetensors are opened. A `package.module:factory` is imported, as everywhere.
+No code of a model's folder is run, and only safetensors are opened. A `package.module:factory` is imported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedfuse.models.file import MODEL, load_model, read_header
 from fedfuse.types import FedfuseError
 
 HF = transformers_folder.MARK
-CONFIG = "config.json"
+CONFIG, SUFFIX = "config.json", ".safetensors"
 FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 TOKENIZER = ("tokenizer*", "vocab*", "*.model", "merges.txt")  # files of which a tokenizer has at least one
 KINDS = "a model file, a folder, hf:<id or folder>, or package.module:factory"
@@ -51,11 +51,13 @@ def load_student(name: str, data: Raw, classes: int, seed: int) -> NamedModel:
     """Build a student with `classes` outputs, or load one to start from. Raise an error if it cannot read the data."""
     title = f"the student {name}"
     with rng.ambient(rng.generator(seed, "student")):
-        if name.startswith(HF) or (not _is_zoo(name) and Path(name).exists()):
+        if name.startswith(HF) or (not _is_zoo(name) and (Path(name).exists() or name.endswith(SUFFIX))):
             source = _hugging_face_source(name)
             return _from_fedfuse(name, title) if source is None else _to_train(source, title, data, classes)
         if isinstance(data, Texts):
-            raise FedfuseError(f"--student {name} does not read texts, which {data.name} holds: choose hf:<id or folder>")
+            raise FedfuseError(
+                f"--student {name} does not read texts, which {data.name} holds: choose hf:<id or folder>"
+            )
         shape = tuple(data.x.shape[1:])
         models.check(name, classes, shape)
         net = models.build(name, classes=classes, shape=shape)
@@ -230,8 +232,8 @@ def _loading(title: str) -> Iterator[None]:
     except Exception as error:  # a damaged file may raise anything
         reason = str(error).strip().partition("\n")[0]
         raise FedfuseError(
-            f"{title} cannot be loaded ({type(error).__name__}: {reason}): give a folder that save_pretrained wrote, or "
-            "the id of a public model and a network"
+            f"{title} cannot be loaded ({type(error).__name__}: {reason}): give a folder that save_pretrained "
+            "wrote, or the id of a public model and a network"
         ) from error
     finally:
         if bars:

@@ -93,7 +93,7 @@ def kind_of(auto: Any, config: Any) -> Any:
 def called(auto: Any, net: Any) -> nn.Module:
     """The net as it is called: with one tensor for images; a classifier of texts takes its inputs by name."""
     images = type(net.config) in auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
-    return Logits(net) if images else net  # type: ignore[no-any-return]
+    return Logits(net) if images else net
 
 
 def _transformers(source: str) -> Any:

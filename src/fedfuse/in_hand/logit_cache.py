@@ -24,7 +24,7 @@ ROW, IMAGES = "row", "images"  # keys of a numbered pool
 FOLDER = "teachers"  # in the cache
 
 
-class AnswerCache:
+class LogitCache:
     """Logits of models on data, by the content of both. A damaged or missing entry is computed again."""
 
     def __init__(self, cache: Path, bars: Bars) -> None:
@@ -44,7 +44,9 @@ class AnswerCache:
                 return kept
         except (DamagedError, KeyError):
             arrays.remove(folder)
-        logits = logits_of(model.net, watched(pool, self._bars, model.title, rows=len(raw)), all_rows(pool), model.title)
+        logits = logits_of(
+            model.net, watched(pool, self._bars, model.title, rows=len(raw)), all_rows(pool), model.title
+        )
         self.computed.add(model.title)
         try:
             arrays.write(folder, {"logits": logits}, {"teacher": model.title, "data": raw.name})
@@ -61,7 +63,7 @@ def _key(net: nn.Module, pool: NumberPool | TensorPool, probe: Tensor) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-class Recited(nn.Module):
+class StoredLogits(nn.Module):
     """A stand-in for a teacher: it looks its logits up by row number."""
 
     logits: Tensor
@@ -82,7 +84,7 @@ class WithoutRow(nn.Module):
         self.net = net
 
     def forward(self, row: Tensor, **inputs: Tensor) -> Any:
-        return forward(self.net, inputs[IMAGES] if IMAGES in inputs else inputs)
+        return forward(self.net, inputs.get(IMAGES, inputs))
 
 
 def numbered(pool: NumberPool | TensorPool, first: int) -> dict[str, Tensor]:
