@@ -16,8 +16,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from fedfuse import FedfuseError, fuse
 from fedfuse.batches import forward, rows_of, trimmed
 from fedfuse.fusion import SGD, SWA, AdamCosine, MeanLogits, MeanProbs, MedianLogits
-from fedfuse.in_hand.classes import CompletedTarget
+from fedfuse.in_hand.classes import CompletedTarget, places
 from fedfuse.in_hand.pools import as_pool
+from fedfuse.in_hand.teachers import Teacher
 from fedfuse.testing import bits
 from fedfuse.types import Snapshot
 
@@ -218,7 +219,7 @@ def test_padding_is_cut_and_similar_lengths_are_run_together() -> None:
     )
     from fedfuse.predict import predict
 
-    logits = predict(net, as_pool(data), torch.arange(96), batch_size=16)
+    logits = predict(net, as_pool(data), torch.arange(96), batch_size=16, lanes=1)
     hook.remove()
     assert seen == sorted(seen)
     assert seen[0] < 12
@@ -276,9 +277,47 @@ def test_a_teacher_without_opinion_changes_no_mean(target: Any) -> None:
     assert value.shape == alone.value().probs.shape
 
 
+def test_the_teachers_own_names_say_which_output_is_which() -> None:
+    teacher, labels = Teacher("t", nn.Identity(), ("sports", "world", "science")), ("world", "sports", "science")
+    for known, expected in (
+        (None, [1, 0, 2]),
+        (labels, [1, 0, 2]),
+        (("sports", "science"), [1, -1, 2]),
+        (np.array([1, 2]), [1, -1, 2]),
+        ([0], [-1, 0, -1]),
+    ):
+        found = places(teacher, 3, 3, labels, known)
+        assert found is not None
+        assert found.tolist() == expected, known
+
+
+def test_the_ensemble_is_judged_by_its_target() -> None:
+    """Two right teachers and a wrong one of a large scale: the mean of logits is wrong, of probabilities right."""
+    right = 4.0 * torch.eye(3)[Y]
+    teachers = [
+        lambda x: right[: len(x)],
+        lambda x: right[: len(x)],
+        lambda x: 50.0 * torch.eye(3)[(Y + 1) % 3][: len(x)],
+    ]
+    student = nn.Linear(4, 3)
+    for target, share in ((MeanLogits(), 0.0), (MeanProbs(), 1.0)):
+        whole = AdamCosine(steps=2, batch_size=240)
+        fused = fuse(teachers, student, X, target=target, distiller=whole, validation=(X[:120], Y[:120]))
+        assert fused.ensemble is not None
+        assert fused.ensemble.accuracy == share
+
+
+def test_text_beside_its_ids_is_left_out() -> None:
+    pool = as_pool(Rows([{"input_ids": torch.arange(3), "text": "words", "label": 1}] * 5))
+    assert set(pool.x) == {"input_ids"}  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
+        ({"knows": ["cat", None]}, "give a list of classes"),
+        ({"knows": [{0, 1}, None]}, "give a list of classes"),
+        ({"knows": [[True, 0], None]}, "has True, which is no class"),
         ({"labels": ["a", "b"]}, "3 logits for 2 labels"),
         ({"labels": ["a", "a", "b"]}, "a name twice"),
         ({"knows": [[0, 1]]}, "1 knows were given for more teachers"),

@@ -141,8 +141,11 @@ def _trained(source: str, title: str, data: Raw) -> NamedModel:
 def _to_train(source: str, title: str, data: Raw, classes: int) -> NamedModel:
     """A Hugging Face classifier with a new head if it had other classes; without weights, a fresh one."""
     folder, auto = Path(source), _classifier(data)
+    fresh = folder.is_dir() and not any(folder.glob("*.safetensors"))
+    if fresh and (pickled := next(folder.glob("*.bin"), None)) is not None:
+        raise FedfuseError(f"{title} has its weights in {pickled.name}, a pickle: save them as safetensors")
     with _loading(title):
-        if folder.is_dir() and not any(folder.glob("*.safetensors")):
+        if fresh:
             config = _transformers().AutoConfig.from_pretrained(source, num_labels=classes, trust_remote_code=False)
             net = auto.from_config(config, trust_remote_code=False)
         else:
@@ -223,18 +226,30 @@ def _transformers() -> Any:
 
 @contextmanager
 def _loading(title: str) -> Iterator[None]:
-    """Load without progress bars, and name the model in errors."""
-    logging = _transformers().utils.logging
-    bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    """Load without notices, and name the model in errors."""
     try:
-        yield
+        with quiet():
+            yield
+    except FedfuseError:
+        raise
     except Exception as error:  # a damaged file may raise anything
         reason = str(error).strip().partition("\n")[0]
         raise FedfuseError(
             f"{title} cannot be loaded ({type(error).__name__}: {reason}): give a folder that save_pretrained "
             "wrote, or the id of a public model and a network"
         ) from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers from printing bars and warnings, such as that a new head is untrained."""
+    logging = _transformers().utils.logging
+    bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
     finally:
+        logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()

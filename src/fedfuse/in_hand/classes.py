@@ -6,7 +6,8 @@ works on teachers with missing classes, and the mean of logits is, for each clas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -48,9 +49,16 @@ def places(teacher: Teacher, width: int, classes: int, labels: Names | None, kno
 
 
 def _stated(teacher: Teacher, width: int, classes: int, labels: Names | None, known: Known) -> Tensor:
+    if isinstance(known, str | Set):
+        raise FedfuseError(
+            f"knows of {teacher.title} is {known!r}: give a list of classes, in the order of its outputs"
+        )
     numbers = [_number(teacher, one, classes, labels) for one in known]
     if len(set(numbers)) != len(numbers) or not numbers:
         raise FedfuseError(f"knows of {teacher.title} is {list(known)}: state each of its classes once")
+    if labels is not None and teacher.labels is not None and len(teacher.labels) == width:
+        own = [labels.index(name) if name in labels else -1 for name in teacher.labels]  # its own names say more
+        return torch.tensor([number if number in numbers else -1 for number in own])
     if width == len(numbers):
         return torch.tensor(numbers)
     if width == classes:  # an output for every class, of which some were never trained
@@ -64,8 +72,8 @@ def _stated(teacher: Teacher, width: int, classes: int, labels: Names | None, kn
 def _number(teacher: Teacher, one: int | str, classes: int, labels: Names | None) -> int:
     if isinstance(one, str) and labels is not None and one in labels:
         return labels.index(one)
-    if isinstance(one, int) and 0 <= one < classes:
-        return one
+    if isinstance(one, Integral) and not isinstance(one, bool) and 0 <= int(one) < classes:
+        return int(one)
     raise FedfuseError(f"knows of {teacher.title} has {one!r}, which is no class of the student")
 
 

@@ -22,7 +22,7 @@ from fedfuse.in_hand.logit_cache import LogitCache, StoredLogits, WithoutRow, nu
 from fedfuse.in_hand.progress import Bars
 from fedfuse.in_hand.raw import Raw, read_labeled, read_pool
 from fedfuse.in_hand.readings import NamedModel, all_rows, inputs_hash
-from fedfuse.in_hand.result import Fused, Quality, _WeightAverage
+from fedfuse.in_hand.result import Fused, Quality, WeightAverage
 from fedfuse.in_hand.student_folder import check_folder, write_folder
 from fedfuse.in_hand.teachers import Names, Teacher
 from fedfuse.types import FedfuseError
@@ -233,15 +233,16 @@ def _run_teachers(
 ) -> _Outcome:
     """Return what all teachers, and the average of their weights, say of all parts. One is in memory at a time."""
     logits: dict[str, list[Tensor]] = {name: [] for name in parts}
-    mean, readings, like = _WeightAverage(), set(), None
+    mean, readings, like = WeightAverage(), set(), None
     for one in checked:
         model = one.load()
         outputs = places(Teacher(one.title, model.net, one.labels), classes, classes, labels, None)
+        pools = {name: model.reading.pool(raw, one.title) for name, raw in parts.items()}
         with devices.placed(model.net, where):
-            for name, raw in parts.items():
-                answer = cache.logits(model, raw, one.probe)
-                logits[name].append(answer if outputs is None else answer[:, outputs.argsort()])
-        readings.add(inputs_hash(model.reading.pool(parts[POOL], one.title)))
+            for name, pool in pools.items():
+                own = cache.logits(model, pool, parts[name].name, one.probe)
+                logits[name].append(own if outputs is None else own[:, outputs.argsort()])
+        readings.add(inputs_hash(pools[POOL]))
         mean.add(model.net, 1.0, aligned=outputs is None and len(readings) == 1)
         like = like or model
     net = mean.value() if len(checked) > 1 else None
@@ -250,8 +251,8 @@ def _run_teachers(
     if net is not None and like is not None:
         with devices.placed(net, where):
             for name in judged:
-                pool = like.reading.pool(parts[name], "the average of weights")
-                average[name] = logits_of(net, pool, all_rows(pool), "the average of weights")
+                inputs = like.reading.pool(parts[name], "the average of weights")
+                average[name] = logits_of(net, inputs, all_rows(inputs), "the average of weights")
     return _Outcome(tuple(one.title for one in checked), logits, average)
 
 

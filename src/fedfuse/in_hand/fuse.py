@@ -64,7 +64,7 @@ def fuse(
     home = device_of(model)
     with devices.placed(model, where or home), Bars(progress) as bars:
         classes = _width(model, inputs, rows, names)
-        judge = Judge(held_out, classes)
+        judge = Judge(held_out, classes, target)
         soft = _labels(teachers, inputs, rows, classes, names, weights, knows, target, judge, where, bars)
         soft = loss(soft)
         with evaluating(model):  # restores the student's modes after the distiller

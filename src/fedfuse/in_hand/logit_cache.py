@@ -15,7 +15,7 @@ from fedfuse.data import arrays
 from fedfuse.fusion.spill import SpillingRows
 from fedfuse.fusion.table import TensorPool, logits_of
 from fedfuse.in_hand.progress import Bars, watched
-from fedfuse.in_hand.raw import Raw, hash_of
+from fedfuse.in_hand.raw import hash_of
 from fedfuse.in_hand.readings import NamedModel, NumberPool, all_rows, inputs_hash
 from fedfuse.types import DamagedError
 
@@ -31,25 +31,24 @@ class LogitCache:
         self._folder, self._bars = cache / FOLDER, bars
         self.computed: set[str] = set()  # titles of models that were run
 
-    def logits(self, model: NamedModel, raw: Raw, probe: Tensor) -> Tensor:
-        """Return the model's logits (N, C).
+    def logits(self, model: NamedModel, pool: NumberPool | TensorPool, data: str, probe: Tensor) -> Tensor:
+        """Return the model's logits (N, C) on a pool that it reads; `data` is the name of the source.
 
         probe: its logits on a few inputs. They are part of the key, because code can change without the weights.
         """
-        pool = model.reading.pool(raw, model.title)
         folder = self._folder / _key(model.net, pool, probe)
         try:
             kept = arrays.read(folder)[0]["logits"]
-            if len(kept) == len(raw):
+            if len(kept) == len(pool):
                 return kept
         except (DamagedError, KeyError):
             arrays.remove(folder)
         logits = logits_of(
-            model.net, watched(pool, self._bars, model.title, rows=len(raw)), all_rows(pool), model.title
+            model.net, watched(pool, self._bars, model.title, rows=len(pool)), all_rows(pool), model.title
         )
         self.computed.add(model.title)
         try:
-            arrays.write(folder, {"logits": logits}, {"teacher": model.title, "data": raw.name})
+            arrays.write(folder, {"logits": logits}, {"teacher": model.title, "data": data})
         except OSError as error:
             warnings.warn(
                 f"{model.title} is not cached: {folder} cannot be written ({error}): set FEDFUSE_CACHE", stacklevel=2

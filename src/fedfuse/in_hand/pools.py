@@ -17,6 +17,7 @@ from fedfuse.fusion.table import TensorPool
 from fedfuse.types import FedfuseError
 
 LABELS = ("label", "labels", "y", "target", "targets")  # keys that are not inputs
+ENCODED = ("input_ids", "pixel_values")
 CHUNK = 256  # examples of a dataset that are stacked at once
 REMEDY = "give tensors, arrays, a mapping of them, a dataset, or batches"
 
@@ -39,13 +40,20 @@ def _whole(value: Any, what: str) -> Batch:
     """Return arrays and mappings of arrays as tensors, without labels."""
     if not isinstance(value, Mapping):
         return _tensor(value, what).detach()
-    tensors = {name: _tensor(v, f"{what}'s {name}").detach() for name, v in value.items() if name not in LABELS}
+    inputs = {name: v for name, v in value.items() if name not in LABELS}
+    if any(name in inputs for name in ENCODED):  # the text that the ids were made of may still be there
+        inputs = {name: v for name, v in inputs.items() if not _is_text(v)}
+    tensors = {name: _tensor(v, f"{what}'s {name}").detach() for name, v in inputs.items()}
     if not tensors:
         raise FedfuseError(f"{what} has only {', '.join(value) or 'nothing'}: add the inputs")
     if len({len(t) for t in tensors.values()}) > 1:
         sizes = ", ".join(f"{name} {len(t)}" for name, t in tensors.items())
         raise FedfuseError(f"{what}'s tensors have different lengths ({sizes}): give one row per example")
     return tensors
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, list) and bool(value) and isinstance(value[0], str))
 
 
 def _tensor(value: Any, what: str) -> Tensor:

@@ -179,14 +179,14 @@ def _numbers(name: str, source: Source, split: str) -> Numbers:
 
 def _from_examples(name: str, examples: Examples, source: Source, *, labeled: bool) -> Numbers:
     mean, std = tuple(examples.mean.tolist()), tuple(examples.std.tolist())
-    return Numbers(name, examples.x, examples.y if labeled else None, source.labels, mean, std)
+    return Numbers(name, examples.tensor, examples.y if labeled else None, source.labels, mean, std)
 
 
 def _whole(name: str, source: Source, *, labeled: bool) -> Numbers:
     """All examples of a single file, of which a source holds some out."""
     both = (source.train, source.test)
     examples = Examples(
-        torch.cat([part.x for part in both]), torch.cat([part.y for part in both]), source.train.classes,
+        torch.cat([part.tensor for part in both]), torch.cat([part.y for part in both]), source.train.classes,
         source.train.mean, source.train.std,
     )  # fmt: skip
     return _from_examples(name, examples, source, labeled=labeled)

@@ -14,6 +14,8 @@ from fedfuse import tree
 from fedfuse.evaluate import accuracy
 from fedfuse.fusion.labelling import SoftLabels
 from fedfuse.fusion.table import TensorPool, logits_of
+from fedfuse.fusion.target import Target
+from fedfuse.in_hand.classes import CompletedTarget
 from fedfuse.in_hand.page import Row, write_page
 from fedfuse.in_hand.teachers import Names, Teacher
 from fedfuse.types import Tensors
@@ -66,12 +68,11 @@ class _Judged:
 class Judge:
     """Measures each model while it is at hand: accuracy on validation data, agreement with the ensemble without."""
 
-    def __init__(self, held_out: tuple[TensorPool, Tensor] | None, classes: int) -> None:
-        self._held_out, self._classes = held_out, classes
+    def __init__(self, held_out: tuple[TensorPool, Tensor] | None, classes: int, target: Target) -> None:
+        self._held_out = held_out
         self._teachers: list[tuple[str, float | None, Tensor]] = []  # name, accuracy, predictions (n,) on the pool
-        self._votes = None if held_out is None else torch.zeros(len(held_out[1]), classes)
-        self._weight = torch.zeros(classes)
-        self._mean = _WeightAverage()
+        self._ensemble = None if held_out is None else CompletedTarget(target, len(held_out[1]), classes)
+        self._mean = WeightAverage()
 
     def teacher(self, teacher: Teacher, net: nn.Module, logits: Tensor, outputs: Tensor | None, weight: float) -> None:
         """Measure a teacher, given its logits (n, C) on the pool."""
@@ -80,22 +81,11 @@ class Judge:
             self._mean.add(net, weight, aligned=outputs is None)
 
     def _judge(self, net: nn.Module, outputs: Tensor | None, weight: float) -> float | None:
-        if self._held_out is None:
+        if self._held_out is None or self._ensemble is None:
             return None
-        assert self._votes is not None
         data, y = self._held_out
         logits = logits_of(net, data, torch.arange(len(y)), "a teacher on validation data")
-        known = torch.ones(self._classes, dtype=torch.bool)
-        if outputs is not None:
-            used = outputs >= 0
-            known = torch.zeros(self._classes, dtype=torch.bool)
-            known[outputs[used]] = True
-            whole = torch.full((len(y), self._classes), -torch.inf)
-            whole[:, outputs[used]] = logits[:, used]
-            logits = whole
-        self._votes += weight * torch.where(known, logits - logits[:, known].mean(1, keepdim=True), 0.0)
-        self._weight += weight * known
-        return accuracy(logits, y)
+        return accuracy(self._ensemble.add(logits, weight, outputs), y)
 
     def accuracy_of(self, model: nn.Module) -> Callable[[nn.Module], float] | None:
         """Return a function from a net to its accuracy on validation data."""
@@ -109,8 +99,8 @@ class Judge:
         student = logits_of(model, pool, labels.rows, "the student").argmax(1)
         measure = self.accuracy_of(model)
         of_ensemble = None
-        if self._held_out is not None and self._votes is not None:
-            of_ensemble = accuracy(self._votes / self._weight, self._held_out[1])
+        if self._held_out is not None and self._ensemble is not None:
+            of_ensemble = accuracy(self._ensemble.value().probs, self._held_out[1])
         teachers = tuple(
             Quality(name, share, _share(prediction == ensemble)) for name, share, prediction in self._teachers
         )
@@ -127,7 +117,7 @@ def _share(hits: Tensor) -> float:
     return float(hits.double().mean())
 
 
-class _WeightAverage:
+class WeightAverage:
     """The mean of the teachers' weights, as long as all have one architecture."""
 
     def __init__(self) -> None:

@@ -13,6 +13,7 @@ import safetensors.torch
 from torch import nn
 
 from fedfuse.files import remedy, write_whole
+from fedfuse.in_hand.by_name import quiet
 from fedfuse.in_hand.logit_cache import WithoutRow
 from fedfuse.in_hand.readings import NamedModel, TextReading
 from fedfuse.in_hand.result import Fused
@@ -72,8 +73,9 @@ def _write_student(folder: Path, learner: NamedModel, net: nn.Module, labels: Na
         write_model(folder / MODEL, header, {**snapshot.params, **snapshot.buffers})
         return
     _save_pretrained(net.net, folder, labels)
-    if learner.processor is not None:
-        write_whole(folder / PROCESSOR, json.dumps(dict(learner.processor), indent=2).encode())
+    size = {"height": shape[1], "width": shape[2]}
+    processor = learner.processor or {"size": size, "image_mean": list(mean), "image_std": list(std)}
+    write_whole(folder / PROCESSOR, json.dumps(dict(processor), indent=2).encode())
     arch = transformers_folder.without_path(arch)
     header = Header(arch=arch, classes=len(labels), shape=shape, mean=mean, std=std, labels=labels)
     write_model(folder / MODEL, header, safetensors.torch.load_file(folder / MODEL), for_transformers=True)
@@ -84,4 +86,5 @@ def _save_pretrained(net: Any, folder: Path, labels: Names) -> None:
     net.config.id2label = dict(enumerate(labels))
     net.config.label2id = {label: number for number, label in enumerate(labels)}
     net.config._name_or_path = ""  # a local path is nobody's business
-    net.save_pretrained(folder, max_shard_size="1000GB")
+    with quiet():
+        net.save_pretrained(folder, max_shard_size="1000GB")
