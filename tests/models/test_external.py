@@ -126,7 +126,7 @@ def test_nothing_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     def refuse(*_: object, **__: object) -> None:
         raise OSError("no such model on the hub")
 
-    monkeypatch.setattr(transformers.AutoModelForImageClassification, "from_pretrained", refuse)
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", refuse)
     with pytest.raises(FedfuseError, match=r"no such model on the hub.*pip install fedfuse\[hf\]"):
         check("hf:nobody/nothing", 4, (3, 32, 32))
 

@@ -43,8 +43,9 @@ def hugging_face(source: str, classes: int) -> nn.Module:
             config = auto.AutoConfig.from_pretrained(where)
             net = kind_of(auto, config).from_pretrained(where, num_labels=classes, ignore_mismatched_sizes=True)
     except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
         raise FedfuseError(
-            f"hf:{source}: no classifier could be loaded ({error}). Give the id of a public model,"
+            f"hf:{source}: no classifier could be loaded ({reason}). Give the id of a public model,"
             " or a folder that holds config.json; this needs `pip install fedfuse[hf]` and, for an id, a network"
         ) from error
     return called(auto, net).float().train()  # weights stored in half precision cannot be averaged with others
