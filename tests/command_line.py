@@ -87,8 +87,9 @@ class CommandLine:
 
 
 def _as_in_a_terminal() -> None:
-    """Who runs the tests in the background may ignore Ctrl-C, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Who runs the tests in the background may ignore Ctrl-C or, by nohup, SIGHUP, and children inherit that."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _command(arguments: tuple[str | Path, ...]) -> list[str]:

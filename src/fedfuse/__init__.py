@@ -7,7 +7,6 @@ For users: `fuse`, `load`, `Experiment`, `run`, `compare`, `sweep`, `report`, `l
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from fedfuse.sweeps.search import sweep
     from fedfuse.types import FedfuseError
 
-__version__ = version("fedfuse")
+    __version__: str
 
 __all__ = [
     "Algorithm",
@@ -68,6 +67,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("fedfuse")
     if name in _MODULES:
         return getattr(import_module(f"fedfuse.{_MODULES[name]}"), name)
     if name in __all__:

@@ -9,9 +9,9 @@ from fedfuse.terminal import streams
 
 def main() -> None:
     """Run the command line."""
-    streams.prepare()
-    streams.stop_like_ctrl_c()
     try:
+        streams.prepare()
+        streams.stop_like_ctrl_c()
         from fedfuse.commands.app import run  # takes seconds, in which Ctrl-C must not print a traceback
 
         run()
