@@ -26,7 +26,7 @@ SMALL = ("run", str(ROOT / "tests" / "small.toml"))
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandResult:
     code: int
     out: str
     err: str
@@ -42,8 +42,8 @@ class CommandLine:
 
     def __call__(
         self, *arguments: str | Path, env: Mapping[str, str] | None = None, before: Callable[[], None] | None = None
-    ) -> Said:
-        done = subprocess.run(
+    ) -> CommandResult:
+        process = subprocess.run(
             _command(arguments),
             capture_output=True,
             text=True,
@@ -51,7 +51,7 @@ class CommandLine:
             env=environment(env),
             preexec_fn=before,
         )
-        return Said(done.returncode, done.stdout, done.stderr)
+        return CommandResult(process.returncode, process.stdout, process.stderr)
 
     @contextmanager
     def started(self, *arguments: str | Path, env: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
@@ -71,7 +71,7 @@ class CommandLine:
             finally:
                 process.kill()
 
-    def here(self, *arguments: str | Path) -> Said:
+    def here(self, *arguments: str | Path) -> CommandResult:
         """`main` itself, in this process. What would be a traceback for a user is raised here."""
         out, err, code = io.StringIO(), io.StringIO(), 0
         with (
@@ -83,7 +83,7 @@ class CommandLine:
                 program.main()
             except SystemExit as end:
                 code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        return Said(code, out.getvalue(), err.getvalue())
+        return CommandResult(code, out.getvalue(), err.getvalue())
 
 
 def _as_in_a_terminal() -> None:

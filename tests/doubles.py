@@ -220,12 +220,14 @@ class Remembering:
 
     def __call__(self, task: Task, memory: Groups, ctx: Context) -> Update:
         seen = memory["own"]["rounds"] + 1 if memory else torch.tensor(1)
-        done = self.train(task, memory, ctx)
-        assert done.model is not None
+        result = self.train(task, memory, ctx)
+        assert result.model is not None
         # What it remembers moves the model, so that a memory lost would be seen in the bits.
-        moved = {name: t + 0.01 * seen for name, t in done.model.params.items()}
-        kept = {"own": {"rounds": seen}}
-        return replace(done, model=replace(done.model, params=moved), memory=kept, extra={"count": {"n": seen.clone()}})
+        moved = {name: t + 0.01 * seen for name, t in result.model.params.items()}
+        memory_after = {"own": {"rounds": seen}}
+        return replace(
+            result, model=replace(result.model, params=moved), memory=memory_after, extra={"count": {"n": seen.clone()}}
+        )
 
 
 def a_count(server: ServerState, client: int, ctx: Context) -> Extras:

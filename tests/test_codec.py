@@ -185,8 +185,8 @@ def test_a_task_comes_back() -> None:
 
 
 def test_an_update_comes_back_without_its_memory() -> None:
-    kept = {"secret": {"s": torch.ones(3)}}
-    update = Update(4, 17, snapshot(1.0), {"soft": {"l": torch.ones(2, 3)}}, {"loss": 0.25}, kept)
+    memory = {"secret": {"s": torch.ones(3)}}
+    update = Update(4, 17, snapshot(1.0), {"soft": {"l": torch.ones(2, 3)}}, {"loss": 0.25}, memory)
     blob = codec.encode_update(update)
     read = codec.decode_update(blob)
     assert (read.client, read.num_examples, read.metrics, read.memory) == (4, 17, {"loss": 0.25}, {})

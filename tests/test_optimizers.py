@@ -46,8 +46,8 @@ class Sometimes(nn.Module):
         self.first, self.second, self.third = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
 
     def forward(self, x: torch.Tensor, step: int) -> torch.Tensor:
-        found: torch.Tensor = self.first(x)
-        return found if step % 2 else self.second(found.tanh())
+        hidden: torch.Tensor = self.first(x)
+        return hidden if step % 2 else self.second(hidden.tanh())
 
 
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)

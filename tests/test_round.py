@@ -60,10 +60,10 @@ def test_with_two_architectures_the_score_is_their_mean(ctx: Context) -> None:
 
 
 def test_each_answer_is_announced(ctx: Context, server: ServerState) -> None:
-    heard: list[int] = []
+    answers: list[int] = []
     engine = Scripted([answer(0, server, 0.0), Failure(1, "gone")])
-    run_round(fedavg(), server, engine, [0, 1], Vetting(), ctx, heard.append)
-    assert heard == [0, 1]
+    run_round(fedavg(), server, engine, [0, 1], Vetting(), ctx, answers.append)
+    assert answers == [0, 1]
 
 
 def test_clients_that_fail_cost_their_own_update_only(ctx: Context, server: ServerState) -> None:

@@ -101,7 +101,7 @@ def test_a_sound_update_is_accepted_and_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("corrupt", "said"),
+    ("corrupt", "message"),
     [
         (lambda u: without(u, "0.weight"), r"names differ: missing \['0.weight'\]"),
         (lambda u: without(u, "1.running_mean"), r"names differ: missing \['1.running_mean'\]"),
@@ -139,11 +139,11 @@ def test_a_sound_update_is_accepted_and_counted() -> None:
         (lambda u: replace(u, client=-1), "answered as client -1"),
     ],
 )
-def test_each_fault_is_refused_with_its_reason(corrupt: Corrupt, said: str) -> None:
+def test_each_fault_is_refused_with_its_reason(corrupt: Corrupt, message: str) -> None:
     refused = corrupt(valid())
     seen = vetted([refused])
     assert seen.clients == {}
-    with pytest.raises(AssertionError, match=said):
+    with pytest.raises(AssertionError, match=message):
         raise AssertionError(seen.rejected[0])
 
 

@@ -225,8 +225,8 @@ def read(file: Path) -> str:
 
 
 def peak(pid: int) -> float:
-    found = re.search(r"VmHWM:\s+(\d+) kB", read(Path(f"/proc/{pid}/status")))
-    return int(found[1]) * 1024 / 1e6 if found else 0.0
+    match = re.search(r"VmHWM:\s+(\d+) kB", read(Path(f"/proc/{pid}/status")))
+    return int(match[1]) * 1024 / 1e6 if match else 0.0
 
 
 def processor(pid: int) -> float:
@@ -263,14 +263,14 @@ def measure(megabytes: float, nodes: int, rounds: int, repeats: int) -> dict[str
                 name, out = (OURS, PLAIN)[turn % 2], folder / f"turn-{turn}"
                 with Watch(up) as watch:
                     if name == OURS:
-                        done = run_ours(up, made, out)
+                        result = run_ours(up, made, out)
                     else:
-                        done = run_plain(up, folder / "app", nodes, rounds, out)
-                sides[name].rounds += done[1:]
+                        result = run_plain(up, folder / "app", nodes, rounds, out)
+                sides[name].rounds += result[1:]
                 sides[name].peaks.append(watch.peaks)
                 worked = [seconds for seconds in watch.processor.values() if seconds > 1]  # not a fork on its way
                 sides[name].processor += worked
-                taken = [round(sum(each.values()), 1) for each in done]
+                taken = [round(sum(each.values()), 1) for each in result]
                 apps, needed = len(worked), nodes * (rounds + (name == OURS))  # ours asks who is there first
                 load = os.getloadavg()[1]
                 print(

@@ -46,10 +46,10 @@ def tree(root: int) -> list[int]:
         except OSError:  # it has ended
             continue
         children[parent].append(int(place.name))
-    found = [root]
-    for pid in found:
-        found.extend(children[pid])
-    return found
+    pids = [root]
+    for pid in pids:
+        pids.extend(children[pid])
+    return pids
 
 
 def megabytes(pids: list[int]) -> float:

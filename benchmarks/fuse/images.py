@@ -97,7 +97,7 @@ def run(results: Results, source: Source, scale: Scale, seed: int) -> None:
     )
     size = f"{scale.own + scale.others:,} labeled"
 
-    def taught(names: tuple[str, ...], initial: nn.Module | None, group: str) -> list[nn.Module]:
+    def train_nets(names: tuple[str, ...], initial: nn.Module | None, group: str) -> list[nn.Module]:
         nets = []
         for number, (name, part) in enumerate(zip(names, split.teachers, strict=True)):
             net = build(name, seed, f"teacher {number}") if initial is None else copy.deepcopy(initial)
@@ -120,7 +120,7 @@ def run(results: Results, source: Source, scale: Scale, seed: int) -> None:
         share = accuracy(ensemble([logits(net, x) for net in nets], [None] * len(nets)), y)
         results.add(f"{group}ensemble", "all three", sum(map(parameters, nets)), "", None, share)
 
-    nets = taught(TEACHERS, None, "")
+    nets = train_nets(TEACHERS, None, "")
     together(nets, "")
     student = build(STUDENT, seed, "student")
     fused(nets, student, STUDENT, "")
@@ -132,7 +132,7 @@ def run(results: Results, source: Source, scale: Scale, seed: int) -> None:
     results.add("trained on all labels", STUDENT, parameters(bound), f"{len(union[1]):,} labeled", longer.steps, share)
 
     group, initial = "one architecture: ", build(COMMON, seed, "common")
-    nets = taught((COMMON,) * 3, initial, group)
+    nets = train_nets((COMMON,) * 3, initial, group)
     share = accuracy(logits(average(nets), x), y)
     results.add(f"{group}average of weights", COMMON, parameters(initial), "", None, share)
     together(nets, group)

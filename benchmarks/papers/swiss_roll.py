@@ -158,11 +158,11 @@ def survey(clients: Sequence[Snapshot], ctx: Context, sides: int) -> Triangle:
     """The accuracy of mixtures on a grid over the triangle."""
     steps = range(sides + 1)
     shares = torch.tensor([[i, j, sides - i - j] for i in steps for j in steps if i + j <= sides]) / sides
-    found = torch.tensor([accuracy(logits(mixture(clients, row.tolist()), ctx), ctx) for row in shares])
+    accuracies = torch.tensor([accuracy(logits(mixture(clients, row.tolist()), ctx), ctx) for row in shares])
     # A mixture of unit vectors is its own shares, so the same draw of them says where the samples lie.
     units = [Snapshot("unit", {"shares": row}) for row in torch.eye(len(clients))]
     drawn = torch.stack([sample.params["shares"] for sample in draw(units, SAMPLES, ctx)])
-    return Triangle(shares, found, drawn)
+    return Triangle(shares, accuracies, drawn)
 
 
 def mixture(models: Sequence[Snapshot], shares: Sequence[float]) -> Snapshot:

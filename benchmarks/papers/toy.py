@@ -126,13 +126,13 @@ def probabilities(nets: Sequence[nn.Module], x: Tensor) -> Tensor:
 
 def scores(toy: Toy) -> dict[str, Score]:
     x, y = toy.data.test.x, toy.data.test.y
-    found = {name: probabilities(nets, x) for name, nets in toy.models.items()}
+    scores = {name: probabilities(nets, x) for name, nets in toy.models.items()}
     return {
         name: Score(
             float((probs.argmax(1) == y).double().mean()),
             float(-probs[torch.arange(len(y)), y].clamp(min=1e-12).log().mean()),
         )
-        for name, probs in found.items()
+        for name, probs in scores.items()
     }
 
 
@@ -163,16 +163,16 @@ def table(own: Sequence[Mapping[str, Score]], shared: Sequence[Mapping[str, Scor
     return shown
 
 
-def pick(found: Sequence[Mapping[str, Score]]) -> int:
+def pick(scores: Sequence[Mapping[str, Score]]) -> int:
     """The seed with the middle gap: a picture of the widest would promise too much."""
-    gaps = [seed["FedDF"].accuracy - seed["average (FedAvg)"].accuracy for seed in found]
+    gaps = [seed["FedDF"].accuracy - seed["average (FedAvg)"].accuracy for seed in scores]
     return sorted(range(len(gaps)), key=gaps.__getitem__)[(len(gaps) - 1) // 2]
 
 
 PANELS = ("Local model 1", "Local model 2", "Their average: FedAvg", "Their ensemble", "Distilled: FedDF")
 
 
-def picture(toy: Toy, found: Mapping[str, Score], scale: Scale, path: Path) -> None:
+def picture(toy: Toy, scores: Mapping[str, Score], scale: Scale, path: Path) -> None:
     figure = Figure(figsize=(13.2, 3.75), facecolor="white")
     for number, (name, nets) in enumerate(toy.models.items()):
         axis = figure.add_axes((0.012 + number * 0.1975, 0.11, 0.186, 0.655))
@@ -181,7 +181,7 @@ def picture(toy: Toy, found: Mapping[str, Score], scale: Scale, path: Path) -> N
         _points(axis, toy.data.train.subset(shown))
         if name == "FedDF":
             axis.scatter(*toy.pool.T.numpy(), s=11, marker="x", color=INK, linewidths=0.8)
-        _dress(axis, PANELS[number], f"{100 * found[name].accuracy:.0f}% of the test points right")
+        _dress(axis, PANELS[number], f"{100 * scores[name].accuracy:.0f}% of the test points right")
     title = "Two models, trained apart: averaging their weights blurs them, distilling their ensemble does not"
     figure.text(0.012, 0.935, title, fontsize=13, fontweight="bold", color=INK)
     _legend(figure)

@@ -45,7 +45,7 @@ def autocast_of(net: nn.Module) -> AbstractContextManager[Any]:
     return torch.autocast(next(net.parameters()).device.type, dtype)
 
 
-def moved(batch: Batch, device: torch.device | str) -> Batch:
+def to_device(batch: Batch, device: torch.device | str) -> Batch:
     """Return the batch on this device."""
     if isinstance(batch, Tensor):
         return batch.to(device, non_blocking=True)
@@ -59,16 +59,16 @@ def length(batch: Batch) -> int:
 
 def rows_of(batch: Batch, index: Tensor) -> Batch:
     """Return the rows at `index` (B,). Padding that none of them needs is cut off."""
-    found = taken(batch, index)
-    return found if isinstance(found, Tensor) else trimmed(found)
+    rows = select_rows(batch, index)
+    return rows if isinstance(rows, Tensor) else trim_padding(rows)
 
 
-def taken(batch: Batch, index: Tensor) -> Batch:
+def select_rows(batch: Batch, index: Tensor) -> Batch:
     """Return the rows at `index` (B,), all of them."""
     return batch[index] if isinstance(batch, Tensor) else {name: tensor[index] for name, tensor in batch.items()}
 
 
-def trimmed(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def trim_padding(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Cut columns that are padding in every row, if there is an attention mask (B, L) to say so."""
     mask = batch.get(MASK)
     if mask is None or mask.dim() != 2:

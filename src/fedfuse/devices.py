@@ -13,28 +13,28 @@ from fedfuse.types import FedfuseError
 AUTO = "auto"
 
 
-def chosen(name: str | torch.device) -> torch.device:
+def resolve(name: str | torch.device) -> torch.device:
     """Return the device of this name; "auto" is the accelerator that there is, else the CPU."""
     if name == AUTO:
-        found = torch.accelerator.current_accelerator(check_available=True)
-        return torch.device("cpu") if found is None else found
+        accelerator = torch.accelerator.current_accelerator(check_available=True)
+        return torch.device("cpu") if accelerator is None else accelerator
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
     except Exception as error:  # each backend has its own way to say that it is not there
         reason = str(error).partition("\n")[0]
         raise FedfuseError(
-            f"device {str(name)!r} cannot be used ({reason}): choose one of {', '.join(known())}"
+            f"device {str(name)!r} cannot be used ({reason}): choose one of {', '.join(available())}"
         ) from error
     return device
 
 
-def known() -> list[str]:
+def available() -> list[str]:
     """Return the devices of this machine."""
-    found = torch.accelerator.current_accelerator(check_available=True)
-    if found is None:
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None:
         return [AUTO, "cpu"]
-    return [AUTO, "cpu", *(f"{found.type}:{number}" for number in range(torch.accelerator.device_count()))]
+    return [AUTO, "cpu", *(f"{accelerator.type}:{number}" for number in range(torch.accelerator.device_count()))]
 
 
 def spread(device: torch.device, number: int) -> torch.device:
@@ -62,7 +62,7 @@ def matmul_in(precision: str) -> Iterator[None]:
 
 
 @contextmanager
-def placed(net: nn.Module, device: torch.device) -> Iterator[None]:
+def on_device(net: nn.Module, device: torch.device) -> Iterator[None]:
     """Move the net to this device, and back afterwards."""
     first = next(net.parameters(), None)
     if first is None or first.device == device:

@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from fedfuse.batches import Batch, forward, moved
+from fedfuse.batches import Batch, forward, to_device
 from fedfuse.threads import cores
 
 # Rows of a batch when a net only predicts. On 3x32x32, ResNet-8 took 1.4 to 1.9 times as long per image with 512, whose
@@ -57,8 +57,8 @@ def predict(net: nn.Module, pool: Pool, rows: Tensor, batch_size: int = BATCH, l
 def _order(pool: Pool, rows: Tensor) -> Tensor | None:
     """Return an order of the rows in which similar lengths are neighbours, for a pool of sequences; else None."""
     lengths = getattr(pool, "lengths", None)
-    found: Tensor | None = None if lengths is None else lengths(rows)
-    return None if found is None else found.argsort(stable=True)
+    row_lengths: Tensor | None = None if lengths is None else lengths(rows)
+    return None if row_lengths is None else row_lengths.argsort(stable=True)
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def evaluating(net: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def _logits(net: nn.Module, pool: Pool, index: Tensor) -> Tensor:
-    return forward(net, moved(pool.batch(index), device_of(net))).to("cpu", torch.float32)
+    return forward(net, to_device(pool.batch(index), device_of(net))).to("cpu", torch.float32)
 
 
 def device_of(net: nn.Module) -> torch.device:

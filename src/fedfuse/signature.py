@@ -45,10 +45,10 @@ def resolve(name: str, catalogue: Mapping[str, Function], what: str) -> Function
         raise FedfuseError(
             f"no {what} is called {name!r}{did_you_mean(name, catalogue)} Known: {known}; or package.module:function"
         )
-    return imported(name, what)
+    return import_function(name, what)
 
 
-def imported(reference: str, what: str) -> Function:
+def import_function(reference: str, what: str) -> Function:
     """Import the user's `package.module:function`. The current folder is searched too, as with `python -m`."""
     module, _, attribute = reference.partition(":")
     if (here := str(Path.cwd())) not in sys.path:

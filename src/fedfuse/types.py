@@ -51,8 +51,8 @@ class TensorSpec:
         """Return why a tensor of this shape and dtype is refused, or None. Without `examples`, "n" is any length."""
         lengths = [examples if length == "n" else length for length in self.shape]
         fits = len(lengths) == len(shape) and all(
-            type(got) is int and (got >= 0 if want is None else got == want)
-            for want, got in zip(lengths, shape, strict=True)
+            type(actual) is int and (actual >= 0 if want is None else actual == want)
+            for want, actual in zip(lengths, shape, strict=True)
         )
         if fits and dtype == self.dtype:
             return None

@@ -123,9 +123,9 @@ class VettedUpdates:
         self._members = frozenset(self.cohort)
 
     def __iter__(self) -> Iterator[Update]:
-        asked = iter(self.cohort)  # engines answer in the order of the cohort
+        clients = iter(self.cohort)  # engines answer in the order of the cohort
         for answer in self.answers:
-            client = next(asked, answer.client)
+            client = next(clients, answer.client)
             if isinstance(answer, Failure):
                 self.rejected.setdefault(client, answer.reason)
                 continue

@@ -64,8 +64,8 @@ def test_toy_writes_its_table_and_picture(toy: ModuleType, tmp_path: Path) -> No
 
 
 def test_toy_shows_what_the_paper_shows(toy: ModuleType) -> None:
-    found = [toy.scores(toy.make(seed, toy.Scale(epochs=20, steps=200), shared_start=False)) for seed in range(3)]
-    mean = {name: sum(seed[name].accuracy for seed in found) / 3 for name in found[0]}
+    scores = [toy.scores(toy.make(seed, toy.Scale(epochs=20, steps=200), shared_start=False)) for seed in range(3)]
+    mean = {name: sum(seed[name].accuracy for seed in scores) / 3 for name in scores[0]}
     assert max(mean["local model 1"], mean["local model 2"]) < 0.7  # two classes of three
     assert min(mean["ensemble"], mean["FedDF"]) > 0.9
     assert mean["FedDF"] > mean["average (FedAvg)"] + 0.05

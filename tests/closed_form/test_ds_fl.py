@@ -152,8 +152,8 @@ def test_what_a_client_sends_is_what_its_model_says_of_the_rounds_examples() -> 
     net.load_state_dict({**record.memory[OWN[0]], **record.memory[OWN[1]]})
     pool, rows = PublicRows(ROWS)(1, ctx)
     with torch.no_grad():
-        said = torch.softmax(net(pool.batch(rows)), 1)
-    torch.testing.assert_close(record.extra[PREDICTED]["probs"], said)
+        expected = torch.softmax(net(pool.batch(rows)), 1)
+    torch.testing.assert_close(record.extra[PREDICTED]["probs"], expected)
     assert record.num_examples == len(ctx.data.parts[2])
 
 
@@ -164,11 +164,11 @@ def test_a_lesson_is_of_the_examples_that_its_labels_are_of() -> None:
     x = pool.batch(of_first)
     right = torch.nn.functional.one_hot(x[:, :3].argmax(1), 3).float()
     task = Task(0, 3, None, {GLOBAL: {"probs": right, "round": torch.tensor(1)}})
-    taught = algorithm.local(task, {}, ctx.at(3)).extra[PREDICTED]["probs"]
+    informed = algorithm.local(task, {}, ctx.at(3)).extra[PREDICTED]["probs"]
     misplaced = replace(task, extra={GLOBAL: {"probs": right, "round": torch.tensor(2)}})
     confused = algorithm.local(misplaced, {}, ctx.at(3)).extra[PREDICTED]["probs"]
     truth = pool.batch(PublicRows(ROWS)(3, ctx)[1])[:, :3].argmax(1)
-    hits = [(probs.argmax(1) == truth).double().mean().item() for probs in (taught, confused)]
+    hits = [(probs.argmax(1) == truth).double().mean().item() for probs in (informed, confused)]
     assert hits[0] > hits[1]
 
 

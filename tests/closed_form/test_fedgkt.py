@@ -81,9 +81,9 @@ def test_the_server_steps_down_this_loss() -> None:
     features, logits, labels = (
         torch.cat([u.extra[EXAMPLES][n] for u in sent]) for n in ("features", "logits", "labels")
     )
-    said = net.server(features)
-    kl = F.kl_div(F.log_softmax(said / 3, 1), F.softmax(logits / 3, 1), reduction="batchmean")
-    loss = F.cross_entropy(said, labels) + 9 * kl
+    outputs = net.server(features)
+    kl = F.kl_div(F.log_softmax(outputs / 3, 1), F.softmax(logits / 3, 1), reduction="batchmean")
+    loss = F.cross_entropy(outputs, labels) + 9 * kl
     (gradient,) = torch.autograd.grad(loss, [net.server.head.weight])
     fused, facts = algorithm.fuse(server, sent, ctx)
     name = "server.head.weight"
@@ -99,14 +99,14 @@ def test_the_server_steps_down_this_loss() -> None:
 def test_a_client_describes_its_examples_in_their_order() -> None:
     algorithm = small()
     server, ctx = begun(algorithm, ("mlp:8-6:bn",))
-    done = algorithm.local(algorithm.brief(server, 1, ctx), {}, ctx)
-    net = ctx.nets.load(Snapshot("mlp:8-6:bn", *(done.memory[group] for group in OWN)), "test").eval()
+    result = algorithm.local(algorithm.brief(server, 1, ctx), {}, ctx)
+    net = ctx.nets.load(Snapshot("mlp:8-6:bn", *(result.memory[group] for group in OWN)), "test").eval()
     rows = ctx.data.parts[1]
     x = ctx.data.train.batch(rows)
-    torch.testing.assert_close(done.extra[EXAMPLES]["logits"], net(x).detach())
-    torch.testing.assert_close(done.extra[EXAMPLES]["features"], net.trunk[:4](x).detach())  # type: ignore[index,operator]
-    assert torch.equal(done.extra[EXAMPLES]["labels"], ctx.data.train.y[rows])
-    assert set(done.extra[EXTRACTOR]) == {
+    torch.testing.assert_close(result.extra[EXAMPLES]["logits"], net(x).detach())
+    torch.testing.assert_close(result.extra[EXAMPLES]["features"], net.trunk[:4](x).detach())  # type: ignore[index,operator]
+    assert torch.equal(result.extra[EXAMPLES]["labels"], ctx.data.train.y[rows])
+    assert set(result.extra[EXTRACTOR]) == {
         "1.weight", "1.bias", "2.weight", "2.bias", "2.running_mean", "2.running_var", "2.num_batches_tracked",
     }  # fmt: skip
 
@@ -114,13 +114,13 @@ def test_a_client_describes_its_examples_in_their_order() -> None:
 def test_a_clients_first_round_is_plain_training() -> None:
     algorithm, plain = small(), fedfuse.algorithms.fedavg()
     server, ctx = begun(algorithm)
-    done = algorithm.local(algorithm.brief(server, 2, ctx), {}, ctx)
+    result = algorithm.local(algorithm.brief(server, 2, ctx), {}, ctx)
     # FedGKT's server holds no model of the clients': both sides draw the same first one.
     held = ServerState(0, replace(ctx, small_models=True).initial())
     trained = plain.local(plain.brief(held, 2, ctx), {}, ctx)
     assert trained.model is not None
-    assert all(torch.equal(done.memory[OWN[0]][name], t) for name, t in trained.model.params.items())
-    assert done.metrics == trained.metrics
+    assert all(torch.equal(result.memory[OWN[0]][name], t) for name, t in trained.model.params.items())
+    assert result.metrics == trained.metrics
 
 
 def test_the_servers_logits_teach_the_example_they_are_of() -> None:
@@ -133,8 +133,8 @@ def test_the_servers_logits_teach_the_example_they_are_of() -> None:
     sure = 6.0 * F.one_hot(labels, 3).float()
 
     def right(teacher: Tensor) -> float:
-        done = algorithm.local(replace(task, extra={SERVER: {"logits": teacher}}), {}, ctx)
-        return (done.extra[EXAMPLES]["logits"].argmax(1) == labels).double().mean().item()
+        result = algorithm.local(replace(task, extra={SERVER: {"logits": teacher}}), {}, ctx)
+        return (result.extra[EXAMPLES]["logits"].argmax(1) == labels).double().mean().item()
 
     assert right(sure) > right(sure.roll(1, 0)) + 0.2
 
@@ -167,8 +167,8 @@ def test_a_client_gets_the_servers_logits_of_its_own_features() -> None:
     net = ctx.nets.load(fused.models[MODEL], "test").eval()
     assert isinstance(net, Split)
     for update in sent:
-        said = algorithm.brief(fused, update.client, ctx.at(2)).extra[SERVER]["logits"]
-        torch.testing.assert_close(said, net.server(update.extra[EXAMPLES]["features"]).detach())
+        logits = algorithm.brief(fused, update.client, ctx.at(2)).extra[SERVER]["logits"]
+        torch.testing.assert_close(logits, net.server(update.extra[EXAMPLES]["features"]).detach())
     assert algorithm.brief(fused, 2, ctx.at(2)).extra == {}
     # A round later others take part: what was said to these two stays.
     later, _ = algorithm.fuse(fused, [replace(sent[0], client=2)], ctx.at(2))
@@ -182,12 +182,12 @@ def test_a_second_round_goes_on_from_the_first_and_heeds_the_server() -> None:
     server, _ = run_round(algorithm, server, engine, [0, 1], Vetting(), ctx)
     now, memory = ctx.at(2), engine.memory()[1]
     task = algorithm.brief(server, 1, now)
-    taught, alone, anew = (
+    with_server, alone, anew = (
         algorithm.local(task, memory, now),
         algorithm.local(replace(task, extra={}), memory, now),
         algorithm.local(task, {}, now),
     )
-    logits = [u.extra[EXAMPLES]["logits"] for u in (taught, alone, anew)]
+    logits = [u.extra[EXAMPLES]["logits"] for u in (with_server, alone, anew)]
     assert not torch.equal(logits[0], logits[1])
     assert not torch.equal(logits[0], logits[2])
 
@@ -287,9 +287,9 @@ def test_what_does_not_fit_is_refused(spoil: Spoil, reason: str) -> None:
     spoilt = {group: dict(tensors) for group, tensors in bad.extra.items()}
     spoil(spoilt)
     engine = Scripted([good, replace(bad, extra=spoilt)])
-    fused, done = run_round(algorithm, server, engine, [0, 1], Vetting(), ctx)
-    assert done.rejected.keys() == {"1"}
-    assert re.search(reason, done.rejected["1"])
+    fused, record = run_round(algorithm, server, engine, [0, 1], Vetting(), ctx)
+    assert record.rejected.keys() == {"1"}
+    assert re.search(reason, record.rejected["1"])
     alone, _ = algorithm.fuse(server, [good], ctx)
     assert all_bits(fused.models) == all_bits(alone.models)
 

@@ -110,8 +110,10 @@ def rounds(algorithm: Algorithm, arch: str) -> tuple[list[object], InProcess]:
     ctx = context((arch,) * 4, epochs=2, momentum=0.5)
     server, engine, seen = initial(ctx), InProcess(), []
     for number, cohort in enumerate(([0, 2, 3], [1, 2], [0, 1, 3]), 1):
-        server, done = run_round(algorithm, server, engine, cohort, Vetting(), ctx.at(number))
-        seen.append((all_bits(server.models), done.test_accuracy, done.test_loss, done.params_up, done.params_down))
+        server, record = run_round(algorithm, server, engine, cohort, Vetting(), ctx.at(number))
+        seen.append(
+            (all_bits(server.models), record.test_accuracy, record.test_loss, record.params_up, record.params_down)
+        )
     return seen, engine
 
 
@@ -136,13 +138,13 @@ def test_a_client_remembers_its_own_last_model() -> None:
     ctx = context(("mlp:8:bn",) * 2)
     server, algorithm, memory = initial(ctx), moon(), {}
     for number in (1, 2):
-        done = algorithm.local(algorithm.brief(server, 0, ctx), memory, ctx.at(number))
-        assert done.model is not None
-        assert done.extra == {}  # and it stays there
-        memory = done.memory
-        kept = Snapshot("mlp:8:bn", memory["previous/params"], memory["previous/buffers"])
-        assert bits(kept) == bits(done.model)
-        server = replace(server, models={"mlp:8:bn": done.model})
+        result = algorithm.local(algorithm.brief(server, 0, ctx), memory, ctx.at(number))
+        assert result.model is not None
+        assert result.extra == {}  # and it stays there
+        memory = result.memory
+        previous = Snapshot("mlp:8:bn", memory["previous/params"], memory["previous/buffers"])
+        assert bits(previous) == bits(result.model)
+        server = replace(server, models={"mlp:8:bn": result.model})
 
 
 def test_the_previous_model_is_the_one_it_is_contrasted_with() -> None:
@@ -159,10 +161,10 @@ def test_the_previous_model_is_the_one_it_is_contrasted_with() -> None:
 def test_batch_norm_counts_each_batch_once_and_frozen_nets_count_none() -> None:
     ctx = context(("mlp:8:bn",), epochs=2)
     model = initial(ctx).models["mlp:8:bn"]
-    done = moon().local(Task(0, 1, model), remembered(model), ctx)
-    assert done.model is not None
-    counts = [b.item() for name, b in done.model.buffers.items() if name.endswith("num_batches_tracked")]
-    assert counts == [done.metrics["steps"]]
+    result = moon().local(Task(0, 1, model), remembered(model), ctx)
+    assert result.model is not None
+    counts = [b.item() for name, b in result.model.buffers.items() if name.endswith("num_batches_tracked")]
+    assert counts == [result.metrics["steps"]]
     for use in ("received", "previous"):
         frozen = ctx.nets.scratch("mlp:8:bn", use)
         assert bits(Snapshot.of("mlp:8:bn", frozen)) == bits(model)
@@ -205,5 +207,5 @@ def test_settings_that_make_no_sense_are_refused(mu: float, temperature: float, 
 
 def test_training_without_reports_sends_and_keeps_nothing_more() -> None:
     ctx = context()
-    done = Training((CrossEntropy(),))(Task(0, 1, initial(ctx).models["mlp:8"]), {"own": {}}, ctx)
-    assert (done.extra, done.memory) == ({}, {})
+    result = Training((CrossEntropy(),))(Task(0, 1, initial(ctx).models["mlp:8"]), {"own": {}}, ctx)
+    assert (result.extra, result.memory) == ({}, {})

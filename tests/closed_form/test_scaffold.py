@@ -109,13 +109,13 @@ def test_option_ii_by_hand() -> None:
     """a = 1, b = 4, eta = 1/2, K = 2, from x = 0, with c = 1 and c_i = -1, so c - c_i = 2."""
     ctx = quadratics((1.0, 4.0, 2))
     task = Task(0, 1, at(0.0), {CONTROL: {"w": torch.tensor(1.0)}})
-    done = on_quadratics(scaffold()).local(task, {CONTROL: {"w": torch.tensor(-1.0)}}, ctx)
+    update = on_quadratics(scaffold()).local(task, {CONTROL: {"w": torch.tensor(-1.0)}}, ctx)
     # Step 1: gradient 0 - 4 = -4, corrected -2: y = 1. Step 2: 1 - 4 = -3, corrected -1: y = 1.5.
-    assert done.model is not None
-    assert done.model.params["w"].item() == 1.5
+    assert update.model is not None
+    assert update.model.params["w"].item() == 1.5
     # c_i+ = -1 - 1 + (0 - 1.5) / (2 x 0.5) = -3.5, which is the mean of the gradients -4 and -3.
-    assert done.memory[CONTROL]["w"].item() == -3.5
-    assert done.extra[CONTROL]["w"].item() == -2.5  # from -1 on
+    assert update.memory[CONTROL]["w"].item() == -3.5
+    assert update.extra[CONTROL]["w"].item() == -2.5  # from -1 on
 
 
 def test_steps_with_momentum_add_up_to_more_gradients() -> None:
@@ -130,9 +130,9 @@ def test_a_constant_gradient_is_its_own_control_variate(momentum: float) -> None
     ctx = quadratics((3.0, 0.0, 5), momentum=momentum, epochs=2)
     task = Task(0, 1, at(1.0), {CONTROL: {"w": torch.tensor(0.25)}})
     local = Training((Slope(), ControlVariate()), reports=scaffold().local.reports)  # type: ignore[attr-defined]
-    done = local(task, {CONTROL: {"w": torch.tensor(-7.0)}}, ctx)
-    assert done.metrics["steps"] == 10
-    assert done.memory[CONTROL]["w"].item() == pytest.approx(3.0, rel=1e-5)
+    update = local(task, {CONTROL: {"w": torch.tensor(-7.0)}}, ctx)
+    assert update.metrics["steps"] == 10
+    assert update.memory[CONTROL]["w"].item() == pytest.approx(3.0, rel=1e-5)
 
 
 # Two clients that pull to 0 and to 3, with curvatures 1 and 1/2, and take 2 and 6 steps of eta = 1/4.
@@ -179,8 +179,8 @@ def test_a_milestone_of_the_rate_is_accounted_for() -> None:
     zero = {CONTROL: {"w": torch.tensor(0.0)}}
     local = Training((Slope(), ControlVariate()), reports=scaffold().local.reports)  # type: ignore[attr-defined]
     for number in (1, 9):
-        done = local(Task(0, number, at(1.0), zero), {}, ctx.at(number))
-        assert done.memory[CONTROL]["w"].item() == pytest.approx(3.0, rel=1e-5)
+        update = local(Task(0, number, at(1.0), zero), {}, ctx.at(number))
+        assert update.memory[CONTROL]["w"].item() == pytest.approx(3.0, rel=1e-5)
 
 
 # On nets.
@@ -221,8 +221,8 @@ def test_an_architecture_without_a_client_keeps_its_control_variate() -> None:
     server, engine = initial(ctx), InProcess()
     server, _ = run_round(scaffold(), server, engine, [0, 1], Vetting(), ctx)
     after, _ = run_round(scaffold(), server, engine, [0], Vetting(), ctx.at(2))
-    kept, before = after.memory[f"control/{NORMED}"], server.memory[f"control/{NORMED}"]
-    assert bits(Snapshot(NORMED, kept)) == bits(Snapshot(NORMED, before))
+    control, before = after.memory[f"control/{NORMED}"], server.memory[f"control/{NORMED}"]
+    assert bits(Snapshot(NORMED, control)) == bits(Snapshot(NORMED, before))
 
 
 def test_adam_is_refused() -> None:

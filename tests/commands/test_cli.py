@@ -31,9 +31,9 @@ PLAIN = re.compile(r"\x1b\[[0-9;]*m")
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_command_helps_with_an_example(cli: CommandLine, command: tuple[str, ...]) -> None:
-    said = cli.here(*command, "--help")
-    assert said.code == 0
-    assert re.search(rf"Example:\s+fedfuse {' '.join(command)}\b", PLAIN.sub("", said.out))
+    result = cli.here(*command, "--help")
+    assert result.code == 0
+    assert re.search(rf"Example:\s+fedfuse {' '.join(command)}\b", PLAIN.sub("", result.out))
 
 
 def test_the_commands_are_those_of_the_manual() -> None:
@@ -41,12 +41,12 @@ def test_the_commands_are_those_of_the_manual() -> None:
 
 
 def test_alone_it_lists_its_commands(cli: CommandLine) -> None:
-    said = cli.here()
-    assert all(first in said.text for first, *_ in COMMANDS)
+    result = cli.here()
+    assert all(first in result.text for first, *_ in COMMANDS)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("run", "digit"), "did you mean digits?"),
         (("run", "digits", "-a", "fedavgg"), "did you mean fedavg?"),
@@ -76,40 +76,40 @@ def test_alone_it_lists_its_commands(cli: CommandLine) -> None:
     ],
 )
 def test_a_mistake_is_a_message_and_exit_code_2(
-    cli: CommandLine, arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: CommandLine, arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # In this process a traceback would be an exception here: there is none for any of them.
     monkeypatch.chdir(tmp_path)
     answer = cli.here(*arguments)
     assert answer.code == 2
-    assert said in " ".join(PLAIN.sub("", answer.err).replace("│", " ").split())
+    assert message in " ".join(PLAIN.sub("", answer.err).replace("│", " ").split())
     assert list(tmp_path.iterdir()) == []  # nothing was begun
 
 
 def test_the_program_itself_says_so_without_a_traceback(cli: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('[data]\nsource = "digits"\n[models]\nclients = "mlp:8"\n[local]\nepoch = 3\n')
-    said = cli("run", file)
-    assert said.code == 2
-    assert said.out == ""
-    assert said.err.startswith(f"error {file}: ")
-    assert "local.epoch = 3: is not a known key; did you mean epochs?" in said.err
-    assert "Traceback" not in said.err
+    result = cli("run", file)
+    assert result.code == 2
+    assert result.out == ""
+    assert result.err.startswith(f"error {file}: ")
+    assert "local.epoch = 3: is not a known key; did you mean epochs?" in result.err
+    assert "Traceback" not in result.err
 
 
 def test_a_run_directory_that_is_a_file_is_a_users_mistake(cli: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
-    said = cli.here(*SMALL, "--out", tmp_path / "taken")
-    assert said.code == 2
-    assert "taken" in said.err
+    result = cli.here(*SMALL, "--out", tmp_path / "taken")
+    assert result.code == 2
+    assert "taken" in result.err
 
 
 def test_a_directory_that_holds_a_run_is_not_overwritten(cli: CommandLine, tmp_path: Path) -> None:
     assert cli.here(*SMALL, "--out", tmp_path).code == 0
     written = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    said = cli.here(*SMALL, "--out", tmp_path)
-    assert said.code == 2
-    assert "already holds a run: continue with --resume, or choose another --out" in said.err
+    result = cli.here(*SMALL, "--out", tmp_path)
+    assert result.code == 2
+    assert "already holds a run: continue with --resume, or choose another --out" in result.err
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == written
 
 
@@ -144,16 +144,16 @@ def test_set_without_equals_is_refused() -> None:
 
 
 def test_a_run_prints_plain_lines_and_where_its_results_lie(cli: CommandLine, tmp_path: Path) -> None:
-    said = cli.here(*SMALL, "--workers", "1", "--out", tmp_path / "run")
-    assert said.code == 0
-    assert next(line for line in said.out.splitlines() if line.startswith("round ")).startswith(
+    result = cli.here(*SMALL, "--workers", "1", "--out", tmp_path / "run")
+    assert result.code == 0
+    assert next(line for line in result.out.splitlines() if line.startswith("round ")).startswith(
         "round 1/4  accuracy 0."
     )
     assert all(
         (tmp_path / "run" / part).exists() for part in ("experiment.toml", "rounds.jsonl", "models", "checkpoint")
     )
     assert [r["round"] for r in rounds_of(tmp_path / "run")] == [1, 2, 3, 4]
-    assert "\x1b[" not in said.out
+    assert "\x1b[" not in result.out
 
 
 def test_options_beat_the_file(cli: CommandLine, tmp_path: Path) -> None:
@@ -162,10 +162,10 @@ def test_options_beat_the_file(cli: CommandLine, tmp_path: Path) -> None:
         '[data]\nsource = "digits"\n[models]\nclients = "mlp:8"\n[local]\nsteps = 1\n[run]\nrounds = 9\n'
         'seed = 4\nworkers = 1\n[algorithm]\nname = "fedprox"\nmu = 0.5\n'
     )
-    said = cli.here(
+    result = cli.here(
         "run", file, "-r", "1", "--seed", "5", "-a", "fedavgm", "--set", "algorithm.beta=0.3", "--out", tmp_path / "out"
     )
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
     written = (tmp_path / "out" / "experiment.toml").read_text()
     assert all(line in written for line in ("rounds = 1\n", "seed = 5\n", 'name = "fedavgm"\n', "beta = 0.3\n"))
     assert "mu" not in written
@@ -199,7 +199,7 @@ def test_compare_puts_algorithms_side_by_side_and_goes_on_where_it_stopped(cli: 
 
 
 def test_list_names_everything_that_has_a_name(cli: CommandLine) -> None:
-    said = cli.here("list").out
+    result = cli.here("list").out
     for word in (
         "fedavg",
         "fedprox",
@@ -212,24 +212,24 @@ def test_list_names_everything_that_has_a_name(cli: CommandLine) -> None:
         "synthetic",
         "noise",
     ):
-        assert word in said
+        assert word in result
 
 
 def test_show_gives_the_paper_the_settings_and_the_parts(cli: CommandLine) -> None:
-    said = cli.here("show", "fedavgm").out
-    assert all(word in said for word in ("arXiv:1909.06335", "beta = 0.9", "Momentum(beta=0.9)", "aggregate.py:"))
+    result = cli.here("show", "fedavgm").out
+    assert all(word in result for word in ("arXiv:1909.06335", "beta = 0.9", "Momentum(beta=0.9)", "aggregate.py:"))
 
 
 def test_check_validates_without_training(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    said = cli.here("check", "digits")
-    assert said.code == 0
-    assert "digits is sound" in said.out
+    result = cli.here("check", "digits")
+    assert result.code == 0
+    assert "digits is sound" in result.out
     assert list(tmp_path.iterdir()) == []
 
 
 def test_partition_shows_every_client(cli: CommandLine, tmp_path: Path) -> None:
-    said = cli.here("partition", "digits", "--picture", tmp_path / "clients.svg")
-    assert said.code == 0, said.err
-    assert len([line for line in said.out.splitlines() if re.match(r"\s+\d\s", line)]) == 10
+    result = cli.here("partition", "digits", "--picture", tmp_path / "clients.svg")
+    assert result.code == 0, result.err
+    assert len([line for line in result.out.splitlines() if re.match(r"\s+\d\s", line)]) == 10
     assert (tmp_path / "clients.svg").read_text().lstrip().startswith("<?xml")

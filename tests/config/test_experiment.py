@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "mine.toml"
 
 
-def said_of(text: str, file: Path) -> str:
+def error_of(text: str, file: Path) -> str:
     file.write_text(text)
     with pytest.raises(FedfuseError) as caught:
         load(file)
@@ -106,9 +106,9 @@ def test_a_mistake_names_file_key_value_and_remedy(section: str, key: str, value
     sections = {"data": {"source": '"digits"'}, "models": {"clients": '"mlp:16"'}, "local": {"epochs": "1"}}
     sections.setdefault(section, {})[key] = value
     text = "".join(f"[{s}]\n" + "".join(f"{k} = {v}\n" for k, v in keys.items()) for s, keys in sections.items())
-    said = said_of(text, file)
-    assert said.startswith(f"{file}: {section}")
-    assert right in said
+    result = error_of(text, file)
+    assert result.startswith(f"{file}: {section}")
+    assert right in result
 
 
 @pytest.mark.parametrize(
@@ -121,49 +121,49 @@ def test_a_mistake_names_file_key_value_and_remedy(section: str, key: str, value
     ],
 )
 def test_so_does_one_in_an_algorithm(algorithm: str, right: str, file: Path) -> None:
-    said = said_of(f"{SOUND}\n[algorithm]\n{algorithm}\n", file)
-    assert right in said
-    assert "\n" not in said
+    result = error_of(f"{SOUND}\n[algorithm]\n{algorithm}\n", file)
+    assert right in result
+    assert "\n" not in result
 
 
 def test_an_empty_file_is_one_line(file: Path) -> None:
     for text in ("", "\n# nothing yet\n"):
-        assert said_of(text, file) == f"{file}: is empty: give at least the sections [data], [models] and [local]"
+        assert error_of(text, file) == f"{file}: is empty: give at least the sections [data], [models] and [local]"
 
 
 def test_deep_nesting_is_no_toml(file: Path) -> None:
-    assert said_of(f"data = {'[' * 100_000}", file).startswith(f"{file}: not valid TOML")
+    assert error_of(f"data = {'[' * 100_000}", file).startswith(f"{file}: not valid TOML")
 
 
 def test_an_unknown_section_is_told_which_there_are(file: Path) -> None:
-    said = said_of(SOUND + "\n[algoritm]\nname = 'fedavg'\n", file)
-    assert "did you mean algorithm?" in said
-    assert "Known here: algorithm, data, local, models, name, partition, provenance, run" in said
+    result = error_of(SOUND + "\n[algoritm]\nname = 'fedavg'\n", file)
+    assert "did you mean algorithm?" in result
+    assert "Known here: algorithm, data, local, models, name, partition, provenance, run" in result
 
 
 def test_all_mistakes_are_listed_at_once(file: Path) -> None:
-    said = said_of(SOUND + "lr = -1\nmomentum = 2\n[run]\nrounds = 0\n[nonsense]\n", file)
-    assert len(said.splitlines()) == 4
-    assert all(line.startswith(f"{file}: ") for line in said.splitlines())
-    assert all(key in said for key in ("local.lr = -1", "local.momentum = 2", "run.rounds = 0", "nonsense"))
+    result = error_of(SOUND + "lr = -1\nmomentum = 2\n[run]\nrounds = 0\n[nonsense]\n", file)
+    assert len(result.splitlines()) == 4
+    assert all(line.startswith(f"{file}: ") for line in result.splitlines())
+    assert all(key in result for key in ("local.lr = -1", "local.momentum = 2", "run.rounds = 0", "nonsense"))
 
 
 def test_mistakes_in_settings_of_several_functions_are_listed_at_once(file: Path) -> None:
-    said = said_of(
+    result = error_of(
         SOUND + "[algorithm]\nname = 'fedprox'\nmu = 'x'\n[partition]\nscheme = 'dirichlet'\nalpha = 'y'\n", file
     )
-    assert "algorithm.mu = 'x'" in said
-    assert "partition.alpha = 'y'" in said
+    assert "algorithm.mu = 'x'" in result
+    assert "partition.alpha = 'y'" in result
 
 
 def test_a_section_that_is_missing_is_named(file: Path) -> None:
-    assert "local = None: is required and was not given" in said_of(SOUND.replace("[local]\nepochs = 1", ""), file)
+    assert "local = None: is required and was not given" in error_of(SOUND.replace("[local]\nepochs = 1", ""), file)
 
 
 def test_what_is_no_toml_says_in_which_line(file: Path) -> None:
-    said = said_of("[data\nsource = 1", file)
-    assert said.startswith(f"{file}: not valid TOML")
-    assert "line 1" in said
+    result = error_of("[data\nsource = 1", file)
+    assert result.startswith(f"{file}: not valid TOML")
+    assert "line 1" in result
 
 
 def test_bytes_that_are_no_text_are_an_error_that_names_the_file(file: Path) -> None:
@@ -234,18 +234,18 @@ def test_several_architectures_have_weights(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arch", "said"),
+    ("arch", "message"),
     [("mlq:16", "unknown architecture 'mlq:16'"), ("resnet8:xx", "norm 'xx'"), ("tests.doubles:nobody", "nobody")],
 )
-def test_a_model_that_does_not_resolve_is_found_by_check(arch: str, said: str, file: Path) -> None:
+def test_a_model_that_does_not_resolve_is_found_by_check(arch: str, message: str, file: Path) -> None:
     file.write_text(SOUND.replace("mlp:16", arch))
-    with pytest.raises(FedfuseError, match=said) as caught:
+    with pytest.raises(FedfuseError, match=message) as caught:
         fedfuse.check(load(file))
     assert "models.clients" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("reference", "said"),
+    ("reference", "message"),
     [
         ("no.such.module:x", "no module 'no'"),
         ("tests.doubles:nobody", "module tests.doubles has no 'nobody'"),
@@ -253,8 +253,8 @@ def test_a_model_that_does_not_resolve_is_found_by_check(arch: str, said: str, f
         ("tests.doubles:not_an_algorithm", "'tests.doubles:not_an_algorithm' returned a str"),
     ],
 )
-def test_an_algorithm_of_ones_own_that_is_none_says_why(reference: str, said: str) -> None:
-    with pytest.raises(FedfuseError, match=said):
+def test_an_algorithm_of_ones_own_that_is_none_says_why(reference: str, message: str) -> None:
+    with pytest.raises(FedfuseError, match=message):
         load("digits", {"algorithm.name": reference}).algorithm.build()
 
 
@@ -283,6 +283,6 @@ def test_an_experiment_is_a_value(file: Path) -> None:
 
 
 def test_a_setting_that_would_be_ignored_is_refused(file: Path) -> None:
-    told = said_of(SOUND.replace("epochs = 1", 'epochs = 1\noptimizer = "adam"\nmomentum = 0.9'), file)
-    assert "local: adam has no momentum = 0.9" in told
-    assert "{" not in told  # the section is not printed whole
+    message = error_of(SOUND.replace("epochs = 1", 'epochs = 1\noptimizer = "adam"\nmomentum = 0.9'), file)
+    assert "local: adam has no momentum = 0.9" in message
+    assert "{" not in message  # the section is not printed whole

@@ -102,8 +102,8 @@ def test_a_file_states_what_python_gives(text: str, value: Algorithm) -> None:
     ],
 )  # fmt: skip
 def test_a_mistake_names_the_whole_key_and_the_remedy(text: str, keys: tuple[str, ...]) -> None:
-    told = problem(text)
-    assert all(key in told for key in keys), told
+    message = problem(text)
+    assert all(key in message for key in keys), message
 
 
 @pytest.mark.parametrize(

@@ -57,10 +57,10 @@ def test_validation_is_stratified_and_may_be_empty(location: Location) -> None:
 
 def test_hold_outs_by_hand() -> None:
     y = torch.tensor([0] * 6 + [1] * 3 + [3])
-    kept, held = stratified(y, 4, torch.Generator().manual_seed(0))
+    rest, held = stratified(y, 4, torch.Generator().manual_seed(0))
     # 4/10 of 6, 3 and 1 is 2.4, 1.2 and 0.4: 2, 1, 0 and the one over to a largest remainder, 0.4.
     assert torch.bincount(y[held], minlength=4).tolist() in ([3, 1, 0, 0], [2, 1, 0, 1])
-    assert torch.cat((kept, held)).sort().values.tolist() == list(range(10))
+    assert torch.cat((rest, held)).sort().values.tolist() == list(range(10))
     assert (amount(0.25, 10, "x"), amount(3, 10, "x"), amount(0, 10, "x")) == (2, 3, 0)
     with pytest.raises(FedfuseError, match="validation asks for 11 of 10"):
         amount(11, 10, "validation")

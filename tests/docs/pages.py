@@ -24,7 +24,7 @@ def page_name(page: Path) -> str:
 def all_blocks(page: Path) -> list[Block]:
     """Every block of code on the page, in order."""
     text = page.read_text(encoding="utf-8")
-    return [Block(*found) for found in re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)]
+    return [Block(*match) for match in re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)]
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -34,7 +34,7 @@ def blocks(page: Path, language: str) -> list[str]:
 def files(page: Path) -> dict[str, str]:
     """The TOML blocks that begin with their file's name: `# mine.toml`."""
     named = ((re.match(r"# (\S+\.toml)\n", text), text) for text in blocks(page, "toml"))
-    return {found[1]: text for found, text in named if found}
+    return {match[1]: text for match, text in named if match}
 
 
 def commands_in(block: str) -> Iterator[list[str]]:

@@ -103,15 +103,15 @@ def test_the_tutorial_runs(cli: CommandLine) -> None:
     names: dict[str, Any] = {"__name__": "a_documented_example"}
     for name, text in files(TUTORIAL).items():
         Path(name).write_text(text, encoding="utf-8")
-    done = 0
+    count = 0
     for language, text in all_blocks(TUTORIAL):
         if language == "python":
             run_block(text, TUTORIAL, names)
         for words in commands_in(text) if language == "console" else ():
-            said = cli.here(*words)
-            assert said.code == 0, f"{' '.join(words)}: {said.text}"
-            done += 1
-    assert done >= 6
+            result = cli.here(*words)
+            assert result.code == 0, f"{' '.join(words)}: {result.text}"
+            count += 1
+    assert count >= 6
     assert set(names) >= {"loaded", "fused"}
 
 

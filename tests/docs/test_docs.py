@@ -110,9 +110,9 @@ def test_relative_links_resolve(page: Path) -> None:
 
 def section(heading: str) -> str:
     """The text under a heading of the guide, up to the next heading."""
-    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", GUIDE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    assert found is not None, f"the guide has no section {heading}"
-    return found[1]
+    match = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", GUIDE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert match is not None, f"the guide has no section {heading}"
+    return match[1]
 
 
 def rows(heading: str, first: str) -> list[list[str]]:

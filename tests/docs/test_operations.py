@@ -31,12 +31,12 @@ def proxy() -> str:
 
 def test_the_proxy_lets_nodes_through_and_nobody_else() -> None:
     """All of Flower's fleet paths but those by which a node would register itself."""
-    found = re.search(r"location ~ (\S+) \{", proxy())
-    assert found is not None
+    match = re.search(r"location ~ (\S+) \{", proxy())
+    assert match is not None
     paths = {path for method, path in PROTOBUF_REQUEST_TYPES if method == "POST"}
     fleet = {path for path in paths if path.startswith("/v1/fleet/")}
     assert len(fleet) < len(paths)
-    passed = {path for path in paths if re.fullmatch(found[1], path)}
+    passed = {path for path in paths if re.fullmatch(match[1], path)}
     assert passed == fleet - {"/v1/fleet/register-node", "/v1/fleet/unregister-node"}
 
 
@@ -54,8 +54,8 @@ def test_nginx_takes_the_configuration(tmp_path: Path) -> None:
     around = f"pid {tmp_path}/pid; error_log {tmp_path}/error.log; events {{}}\nhttp {{ access_log off;\n{block}}}\n"
     (tmp_path / "nginx.conf").write_text(around, encoding="utf-8")
     assert NGINX is not None
-    done = subprocess.run([NGINX, "-t", "-c", tmp_path / "nginx.conf"], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([NGINX, "-t", "-c", tmp_path / "nginx.conf"], capture_output=True, text=True, timeout=60)
+    assert process.returncode == 0, process.stderr
 
 
 def test_the_guide_has_the_keys_of_a_run() -> None:

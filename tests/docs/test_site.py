@@ -24,7 +24,7 @@ LOADED = re.compile(r'<(?:script|img|iframe|source)[^>]*\ssrc="([^"]*)"|<link[^>
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
         cwd=ROOT,
         capture_output=True,
@@ -32,7 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         timeout=300,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     return folder
 
 
@@ -50,8 +50,8 @@ def test_what_is_linked_to_outside_is_there_too(site: Path) -> None:
 
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     for file in [*site.rglob("*.html"), *site.rglob("theme/*.css")]:
-        for found in LOADED.findall(file.read_text(encoding="utf-8")):
-            assert not re.match(r"(https?:)?//", "".join(found).strip("'\"")), f"{file.name} loads {''.join(found)}"
+        for link in LOADED.findall(file.read_text(encoding="utf-8")):
+            assert not re.match(r"(https?:)?//", "".join(link).strip("'\"")), f"{file.name} loads {''.join(link)}"
 
 
 def test_reference_has_every_public_name(site: Path) -> None:

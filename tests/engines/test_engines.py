@@ -120,9 +120,9 @@ def test_each_client_finds_what_it_kept(remembering: Bench, kind: str) -> None:
     engine.restore({4: {"own": {"rounds": torch.tensor(40)}}})
     assert counts(remembering.answers(engine, [1, 2, 4], round=1)) == {1: 1, 2: 1, 4: 41}
     assert counts(remembering.answers(engine, [2, 3, 4], round=2)) == {2: 2, 3: 1, 4: 42}
-    kept = {client: int(groups["own"]["rounds"]) for client, groups in engine.memory().items()}
-    assert kept == {1: 1, 2: 2, 3: 1, 4: 42}
-    assert list(kept) == sorted(kept)
+    memory = {client: int(groups["own"]["rounds"]) for client, groups in engine.memory().items()}
+    assert memory == {1: 1, 2: 2, 3: 1, 4: 42}
+    assert list(memory) == sorted(memory)
 
 
 @pytest.mark.parametrize("kind", ["in process", "workers"])
@@ -134,8 +134,8 @@ def test_a_client_whose_answer_was_not_accepted_remembers_what_it_did_before(rem
     for accepted in ([5], []):
         list(engine.run(remembering.algorithm, tasks, ctx))
         engine.settle(accepted)
-        kept = {client: int(groups["own"]["rounds"]) for client, groups in engine.memory().items()}
-        assert (kept[5], kept[6]) == (8, 7)
+        memory = {client: int(groups["own"]["rounds"]) for client, groups in engine.memory().items()}
+        assert (memory[5], memory[6]) == (8, 7)
     assert [p.name for p in remembering.folder.iterdir() if p.name.startswith("fresh-")] == []
 
 
@@ -150,9 +150,9 @@ def test_a_client_that_fails_keeps_what_it_had(ctx: Context, server: ServerState
         raise ValueError
 
     had = {"own": {"rounds": torch.tensor(3)}}
-    answer, kept = attempt(failing({0: fail}), Task(0, 1, server.models["mlp:8"]), had, ctx)
+    answer, memory = attempt(failing({0: fail}), Task(0, 1, server.models["mlp:8"]), had, ctx)
     assert isinstance(answer, Failure)
-    assert kept is had
+    assert memory is had
 
 
 def test_a_client_that_answers_nonsense_costs_its_own_update_only(ctx: Context, server: ServerState) -> None:

@@ -152,12 +152,12 @@ def compositions() -> list[str]:
     return [*rows, *re.findall(r"-a '([^']*)'", text)]
 
 
-@pytest.mark.parametrize("said", compositions())
-def test_compositions_of_the_guide(said: str) -> None:
+@pytest.mark.parametrize("text", compositions())
+def test_compositions_of_the_guide(text: str) -> None:
     """Each can be run on the digits, as it is written."""
-    ((_, made),) = variants(fedfuse.load("digits"), [said], [0]).items()
+    ((_, made),) = variants(fedfuse.load("digits"), [text], [0]).items()
     fedfuse.check(made)
-    assert made.algorithm.build().name == said.partition("(")[0]
+    assert made.algorithm.build().name == text.partition("(")[0]
 
 
 def test_composition_in_python() -> None:

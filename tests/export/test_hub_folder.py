@@ -64,8 +64,8 @@ def front_matter(folder: Path) -> Any:
 
 def test_round_trip(run: Path, tmp_path: Path, cli: CommandLine) -> None:
     before, folder = tree(run), tmp_path / "new" / "hub"
-    said = cli.here("export", run, "--hub-folder", folder)
-    assert (said.code, said.err) == (0, "")
+    result = cli.here("export", run, "--hub-folder", folder)
+    assert (result.code, result.err) == (0, "")
     assert {f.name for f in folder.iterdir()} == {"model.safetensors", "config.json", "README.md"}
     assert same_outputs(run, "mlp:16:bn", folder).arch == "mlp:16:bn"
     assert json.loads((folder / "config.json").read_text())["labels"] == list("0123456789")
@@ -141,11 +141,11 @@ def test_the_configuration_of_a_transformers_model_is_gone(
     source = Path(arch.removeprefix("hf:"))
     moved = source.rename(tmp_path / "moved")
     try:
-        said = cli.here("export", run, "--hub-folder", tmp_path / "hub")
+        result = cli.here("export", run, "--hub-folder", tmp_path / "hub")
     finally:
         moved.rename(source)
-    assert said.code == 2
-    assert "put it back where the run read it" in " ".join(said.err.split())
+    assert result.code == 2
+    assert "put it back where the run read it" in " ".join(result.err.split())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -160,7 +160,7 @@ def test_the_card_is_true_to_the_records(run: Path, tmp_path: Path, cli: Command
         f"| {100 * best.test_accuracy:.2f} % (round {best.round}) |"
     ) in text
     assert f"| validation accuracy | {100 * validated[-1]:.2f} % | {100 * max(validated):.2f} %" in text
-    for said in (
+    for sentence in (
         load_federation(fedfuse.load(run / "experiment.toml")).fingerprint,
         f"torch {torch.__version__}",
         "seed of the run is 0",
@@ -169,7 +169,7 @@ def test_the_card_is_true_to_the_records(run: Path, tmp_path: Path, cli: Command
         "rounds = 2",
         'fedfuse.load_model("path/to/this/folder")',
     ):
-        assert said in text
+        assert sentence in text
     front = front_matter(folder)
     assert front["license"] == "apache-2.0"
     assert front["library_name"] == "fedfuse"
@@ -184,11 +184,11 @@ def test_the_card_is_true_to_the_records(run: Path, tmp_path: Path, cli: Command
 
 
 def test_one_of_several_models(two: Path, tmp_path: Path, cli: CommandLine) -> None:
-    said = cli.here("export", two, "--hub-folder", tmp_path / "hub")
-    assert (said.code, list(tmp_path.iterdir())) == (2, [])
-    assert "choose one with --model, of mlp:16+head8, mlp:8" in " ".join(said.err.split())
-    said = cli.here("export", two, "--hub-folder", tmp_path / "hub", "--model", "mlp:9")
-    assert "did you mean mlp:8?" in " ".join(said.err.split())
+    result = cli.here("export", two, "--hub-folder", tmp_path / "hub")
+    assert (result.code, list(tmp_path.iterdir())) == (2, [])
+    assert "choose one with --model, of mlp:16+head8, mlp:8" in " ".join(result.err.split())
+    result = cli.here("export", two, "--hub-folder", tmp_path / "hub", "--model", "mlp:9")
+    assert "did you mean mlp:8?" in " ".join(result.err.split())
     assert cli.here("export", two, "--hub-folder", tmp_path / "hub", "--model", "mlp:16+head8").code == 0
     same_outputs(two, "mlp:16+head8", tmp_path / "hub")
     text, final = (tmp_path / "hub/README.md").read_text(), record.read(two / "rounds.jsonl")[-1]
@@ -232,9 +232,9 @@ def test_nothing_is_overwritten_without_being_asked(run: Path, tmp_path: Path, c
     folder.mkdir()
     (folder / "README.md").write_text("mine")
     (folder / "notes.txt").write_text("mine too")
-    said = cli.here("export", run, "--hub-folder", folder)
-    assert said.code == 2
-    assert "has a README.md already" in " ".join(said.err.split())
+    result = cli.here("export", run, "--hub-folder", folder)
+    assert result.code == 2
+    assert "has a README.md already" in " ".join(result.err.split())
     assert tree(folder) == {"README.md": b"mine", "notes.txt": b"mine too"}
     assert cli.here("export", run, "--hub-folder", folder, "--force").code == 0
     assert (folder / "notes.txt").read_text() == "mine too"
@@ -246,9 +246,9 @@ def test_a_failure_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: pytest
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("fedfuse.export.hub_folder.card", full)
-    said = cli.here("export", run, "--hub-folder", tmp_path / "hub")
-    assert said.code == 2
-    assert "No space left on device" in said.err
+    result = cli.here("export", run, "--hub-folder", tmp_path / "hub")
+    assert result.code == 2
+    assert "No space left on device" in result.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -259,9 +259,9 @@ def test_what_cannot_be_exported(run: Path, tmp_path: Path, cli: CommandLine) ->
         ((run, "--hub-folder", run / "models"), "is in the run directory"),
         ((run, "--hub-folder", SMALL), "is a file: name a folder"),
     ):
-        said = cli.here("export", *arguments)
-        assert said.code == 2
-        assert message in " ".join(said.err.split())
+        result = cli.here("export", *arguments)
+        assert result.code == 2
+        assert message in " ".join(result.err.split())
 
 
 def test_a_run_that_was_killed(run: Path, tmp_path: Path, cli: CommandLine) -> None:
@@ -269,9 +269,9 @@ def test_a_run_that_was_killed(run: Path, tmp_path: Path, cli: CommandLine) -> N
     shutil.copytree(run, killed)
     shutil.rmtree(killed / "models")
     before = tree(killed)
-    said = cli.here("export", killed, "--hub-folder", tmp_path / "hub")
-    assert said.code == 2
-    assert "finish it with --resume, then export" in " ".join(said.err.split())
+    result = cli.here("export", killed, "--hub-folder", tmp_path / "hub")
+    assert result.code == 2
+    assert "finish it with --resume, then export" in " ".join(result.err.split())
     assert tree(killed) == before
 
 

@@ -46,7 +46,7 @@ def table(tallies: list[Tally]) -> Table:
     for column in ("tried", "told", "harmless", "wrong", "lost", "tracebacks"):
         made.add_column(column, justify="right")
     for t in tallies:
-        numbers = (t.tried, t.said, t.harmless, t.wrong, t.lost, t.tracebacks)
+        numbers = (t.tried, t.message, t.harmless, t.wrong, t.lost, t.tracebacks)
         made.add_row(t.kind, *(f"{number:,}" for number in numbers), style="red" if t.bad else None)
     return made
 

@@ -247,8 +247,8 @@ def _resume(copy: Path, run: Path, before: dict[str, Any], finished: Path) -> No
         raise WrongError("resumed to another model")
     if rounds_of(copy) != rounds_of(finished):
         raise WrongError("resumed to other records")
-    kept = [record.seconds for record in StoredRun.open(copy).history][: len(before["history"]) - 2]
-    if kept != [record.seconds for record in before["history"]][: len(kept)] and not display.warnings:
+    seconds = [record.seconds for record in StoredRun.open(copy).history][: len(before["history"]) - 2]
+    if seconds != [record.seconds for record in before["history"]][: len(seconds)] and not display.warnings:
         raise WrongError("the records of finished rounds were changed")
 
 

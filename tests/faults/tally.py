@@ -20,14 +20,14 @@ class LostError(Exception):
 
 @dataclass
 class Tally:
-    """How many faults of one kind were tried, and how they ended. Only `said` and `harmless` may happen.
+    """How many faults of one kind were tried, and how they ended. Only `message` and `harmless` may happen.
 
-    said: a message for the user. harmless: the result is as without the fault. wrong: another result, without a word.
+    message: one for the user. harmless: the result is as without the fault. wrong: another result, without a word.
     lost: a finished round is gone. tracebacks: any other exception.
     """
 
     kind: str
-    said: int = 0
+    message: int = 0
     harmless: int = 0
     wrong: int = 0
     lost: int = 0
@@ -36,7 +36,7 @@ class Tally:
 
     @property
     def tried(self) -> int:
-        return self.said + self.harmless + self.bad
+        return self.message + self.harmless + self.bad
 
     @property
     def bad(self) -> int:
@@ -53,7 +53,7 @@ class Tally:
             self.lost += 1
             self.cases.append(f"lost: {case}: {error}")
         except FedfuseError:
-            self.said += 1
+            self.message += 1
         except Exception:
             self.tracebacks += 1
             self.cases.append(f"traceback: {case}:\n{traceback.format_exc()}")

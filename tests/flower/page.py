@@ -41,8 +41,8 @@ def blocks() -> list[str]:
 
 def block(beginning: str) -> str:
     """The one that begins so."""
-    (found,) = (block for block in blocks() if block.startswith(beginning))
-    return found
+    (text,) = (text for text in blocks() if text.startswith(beginning))
+    return text
 
 
 def copied(folder: Path) -> None:
@@ -102,10 +102,10 @@ def carried_out(
         while process.poll() is None:
             look(process.pid)
             time.sleep(3)
-        said = COLOURS.sub("", log.read_text(encoding="utf-8", errors="replace"))
+        output = COLOURS.sub("", log.read_text(encoding="utf-8", errors="replace"))
         logs = "".join(f"\n--- {file}\n{file.read_text()[-1500:]}" for file in folder.glob("federation/*/*.log"))
-        assert process.returncode == 0, f"exit code {process.returncode}\n{said[-3000:]}{logs}"
-        yield said, process.pid
+        assert process.returncode == 0, f"exit code {process.returncode}\n{output[-3000:]}{logs}"
+        yield output, process.pid
     finally:
         for pid in session(process.pid):
             os.kill(pid, signal.SIGKILL)
@@ -114,12 +114,12 @@ def carried_out(
 
 def session(id: int) -> list[int]:
     """The processes that this session has left."""
-    found = []
+    pids = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, _, belongs, *_ = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if int(belongs) == id and state != "Z":
-            found.append(int(stat.parent.name))
-    return found
+            pids.append(int(stat.parent.name))
+    return pids

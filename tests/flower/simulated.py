@@ -64,8 +64,8 @@ def main() -> None:
     folder = Path(sys.argv[1])
     signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs the tests in the background may ignore it
     raise_loopback()
-    said = CommandLine().here(*FEDAVG, "--engine", "flower-simulation", "--out", folder / "fedavg")
-    print(said.code, said.text, flush=True)
+    result = CommandLine().here(*FEDAVG, "--engine", "flower-simulation", "--out", folder / "fedavg")
+    print(result.code, result.text, flush=True)
     os.environ[AT_WORK] = str(folder / "at-work")
     Thread(target=interrupt_once_at_work, args=(folder / "at-work",), daemon=True).start()
     try:

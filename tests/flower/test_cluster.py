@@ -57,5 +57,5 @@ def test_both_machines_did_clients_work(ran: Path) -> None:
 
 
 def test_the_cluster_is_left_up_and_free(ran: Path) -> None:
-    said = (ran / "status.txt").read_text()
-    assert "0.0/2.0 CPU" in said, said
+    status = (ran / "status.txt").read_text()
+    assert "0.0/2.0 CPU" in status, status

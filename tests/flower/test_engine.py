@@ -180,6 +180,6 @@ def test_a_round_that_stays_below_its_quorum_changes_nothing(tmp_path: Path) -> 
     grid = LocalGrid(client_app(made), NODES)
     grid.tamper[NODE_OF[0]] = lambda asked, reply: [reply, reply]
     served(made, grid, tmp_path / "run")
-    (done,) = rounds_of(tmp_path / "run")
-    assert RoundRecord(**done, seconds={}).note == "unchanged: 2 of 3 clients, the quorum is 3"
+    (record,) = rounds_of(tmp_path / "run")
+    assert RoundRecord(**record, seconds={}).note == "unchanged: 2 of 3 clients, the quorum is 3"
     assert len([push for push in grid.pushes if push[0].metadata.group_id == "1"]) == 2

@@ -60,7 +60,7 @@ def rounds(out: Path) -> list[RoundRecord]:
 
 def apps(program: str, folder: Path) -> list[int]:
     """Flower's processes of this federation that run this side's app."""
-    found = []
+    processes = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():
             continue
@@ -71,10 +71,10 @@ def apps(program: str, folder: Path) -> list[int]:
                 any(word.endswith(program.encode()) for word in words[:2])
                 and home in (process / "environ").read_bytes()
             ):
-                found.append(int(process.name))
+                processes.append(int(process.name))
         except OSError:  # it has just ended
             continue
-    return found
+    return processes
 
 
 def test_a_killed_node_costs_its_answer_and_takes_part_again(federation: Loopback, tmp_path: Path) -> None:
@@ -85,16 +85,18 @@ def test_a_killed_node_costs_its_answer_and_takes_part_again(federation: Loopbac
     until("round 1", lambda: running.done() or rounds(out))
     assert rounds(out)[0].clients.keys() == {"0", "1", "2"}
     os.kill(federation.processes.pid("node-2"), signal.SIGKILL)
-    until("a round without client 2", lambda: running.done() or any("2" in done.rejected for done in rounds(out)))
+    until("a round without client 2", lambda: running.done() or any("2" in record.rejected for record in rounds(out)))
     assert not running.done(), running.exception()
-    without = next(done for done in rounds(out) if "2" in done.rejected)
+    without = next(record for record in rounds(out) if "2" in record.rejected)
     assert {"0", "1"} <= without.clients.keys()
     for name in ("node-2", "node-2-apps"):
         federation.processes.stop(name)
     federation.supernode(2, *free_ports(1, HOST))
     history = running.result(PATIENCE)
     assert len(history) == 8
-    assert any("2" in done.clients for done in history if done.round > without.round), [d.rejected for d in history]
+    assert any("2" in record.clients for record in history if record.round > without.round), [
+        d.rejected for d in history
+    ]
 
 
 @pytest.mark.parametrize("part", ["serverapp", "superlink"])

@@ -58,8 +58,8 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, s
         pytest.skip(WHY_NOT)
     folder = tmp_path_factory.mktemp("machines")
     copied(folder)
-    with carried_out(on_several_machines(on_digits()), folder, OWN) as (said, _):
-        yield folder, said
+    with carried_out(on_several_machines(on_digits()), folder, OWN) as (result, _):
+        yield folder, result
 
 
 def test_the_federation_gives_the_bits_of_one_process(followed: tuple[Path, str], tmp_path: Path) -> None:
@@ -71,6 +71,6 @@ def test_the_federation_gives_the_bits_of_one_process(followed: tuple[Path, str]
 
 
 def test_nothing_connects_to_a_node(followed: tuple[Path, str]) -> None:
-    _, said = followed
-    assert "connect:errno=111" in said  # refused: nothing listens there but on the node's own loopback
-    assert "a node takes connections" not in said
+    _, result = followed
+    assert "connect:errno=111" in result  # refused: nothing listens there but on the node's own loopback
+    assert "a node takes connections" not in result

@@ -56,9 +56,9 @@ def test_a_run_that_names_itself_like_a_path_is_refused(tmp_path: Path) -> None:
 
 
 def roster(tmp_path: Path, nodes: dict[int, dict[str, int | float | str]]) -> Roster:
-    found = Roster.open(tmp_path, 3)
-    found.wait(LocalGrid(client_app(experiment()), nodes), 1, 0.1, 10)
-    return found
+    members = Roster.open(tmp_path, 3)
+    members.wait(LocalGrid(client_app(experiment()), nodes), 1, 0.1, 10)
+    return members
 
 
 def test_nodes_serve_whom_they_declare(tmp_path: Path) -> None:
@@ -70,10 +70,10 @@ def test_nodes_that_declare_nothing_go_by_their_ids(tmp_path: Path) -> None:
 
 
 def test_a_client_is_not_taken_over_while_its_node_is_online(tmp_path: Path) -> None:
-    found = roster(tmp_path, {3: {"partition-id": 1}, 5: {"partition-id": 1}, 8: {"partition-id": 7}})
-    assert found.nodes == {1: 3}
-    found.update(LocalGrid(client_app(experiment()), {11: {"partition-id": 1}}), 10)
-    assert found.nodes == {1: 11}  # it came back under another id
+    members = roster(tmp_path, {3: {"partition-id": 1}, 5: {"partition-id": 1}, 8: {"partition-id": 7}})
+    assert members.nodes == {1: 3}
+    members.update(LocalGrid(client_app(experiment()), {11: {"partition-id": 1}}), 10)
+    assert members.nodes == {1: 11}  # it came back under another id
 
 
 def test_too_few_nodes_are_an_error_after_a_while(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ class Followed:
     """The page's commands, carried out in `folder`."""
 
     folder: Path
-    said: str  # by all commands
+    output: str  # by all commands
     session: int
     listening: set[str]  # addresses, as they were while the federation was up
 
@@ -70,8 +70,8 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Followed]:
     first = successive_ports(4)
     commands = (on_digits() + on_images()).replace("8000", str(first)).replace("9094", str(first + 1))
     seen: set[str] = set()
-    with carried_out(commands, folder, look=lambda id: seen.update(listening(session(id)))) as (said, id):
-        yield Followed(folder, said, id, seen)
+    with carried_out(commands, folder, look=lambda id: seen.update(listening(session(id)))) as (result, id):
+        yield Followed(folder, result, id, seen)
 
 
 def soon(true: Callable[[], bool]) -> bool:
@@ -102,7 +102,7 @@ def test_the_run_directory_has_every_round(followed: Followed) -> None:
     assert len(record["cohort"]) == 3
     assert (followed.run / "models").is_dir()
     for expected in ("server.pem: OK", "round 1/1", "finished:completed"):
-        assert expected in followed.said
+        assert expected in followed.output
     assert (followed.run / "report.html").stat().st_size > 10_000
 
 
@@ -128,15 +128,15 @@ def test_watch(followed: Followed, cli: CommandLine) -> None:
     _, *arguments = block("fedfuse watch").split()
     with cli.started(*arguments[:-1], followed.folder / arguments[-1], "--no-open") as process:
         assert process.stdout is not None
-        address = next(found[0] for line in process.stdout if (found := re.search(r"http://127\.0\.0\.1:\d+\S*", line)))
+        address = next(match[0] for line in process.stdout if (match := re.search(r"http://127\.0\.0\.1:\d+\S*", line)))
         with urlopen(address, timeout=60) as page:
             assert b"flower-digits" in page.read()
 
 
 def test_one_command(cli: CommandLine, tmp_path: Path) -> None:
     _, *arguments = block("fedfuse flower up").replace("--rounds 3", "--rounds 1").split()
-    said = cli(*arguments, "--out", tmp_path / "run")
-    assert said.code == 0, said.text
+    result = cli(*arguments, "--out", tmp_path / "run")
+    assert result.code == 0, result.text
     (record,) = rounds_of(tmp_path / "run")
     assert record["rejected"] == {}
     assert (tmp_path / "run" / "report.html").stat().st_size > 10_000

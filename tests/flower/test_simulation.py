@@ -42,14 +42,14 @@ in_own_network = pytest.mark.skipif(
 
 def with_timeout(network: str) -> list[int]:
     """The processes that have this network."""
-    found = []
+    processes = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
             if str((place / "ns" / "net").readlink()) == network:
-                found.append(int(place.name))
+                processes.append(int(place.name))
         except OSError:  # it has ended
             continue
-    return found
+    return processes
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Simulated:
     """What the simulations said and wrote, and who was still running soon after."""
 
     folder: Path
-    said: str
+    output: str
     code: int
     left: list[int]
 
@@ -66,9 +66,9 @@ class Simulated:
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
     folder = tmp_path_factory.mktemp("simulated")
     command = [*UNSHARE, sys.executable, "-m", "tests.flower.simulated", str(folder)]
-    with (folder / "said").open("wb") as said:
+    with (folder / "output").open("wb") as output:
         process = subprocess.Popen(
-            command, stdout=said, stderr=subprocess.STDOUT, cwd=ROOT, env=environment(None), start_new_session=True
+            command, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT, env=environment(None), start_new_session=True
         )
     network = own_network(process)
     try:
@@ -76,7 +76,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
         until = time.monotonic() + SOON
         while (left := with_timeout(network)) and time.monotonic() < until:
             time.sleep(0.2)
-        yield Simulated(folder, (folder / "said").read_text(), process.returncode, left)
+        yield Simulated(folder, (folder / "output").read_text(), process.returncode, left)
     finally:
         process.kill()
         for pid in with_timeout(network):
@@ -94,7 +94,7 @@ def own_network(process: subprocess.Popen[bytes]) -> str:
 @pytest.mark.federation
 @in_own_network
 def test_the_simulation_gives_the_bits_of_one_process(cli: CommandLine, simulated: Simulated, tmp_path: Path) -> None:
-    assert simulated.said.startswith("0 "), simulated.said
+    assert simulated.output.startswith("0 "), simulated.output
     here = tuple("1" if word == "2" and FEDAVG[i - 1] == "--workers" else word for i, word in enumerate(FEDAVG))
     assert cli.here(*here, "--out", tmp_path / "here").code == 0
     assert bits_of(simulated.folder / "fedavg") == bits_of(tmp_path / "here")
@@ -105,7 +105,7 @@ def test_the_simulation_gives_the_bits_of_one_process(cli: CommandLine, simulate
 @in_own_network
 def test_ctrl_c_amid_a_clients_work_and_resumption_change_no_bit(simulated: Simulated, tmp_path: Path) -> None:
     """Of SCAFFOLD, whose clients keep their control variates."""
-    assert simulated.said.endswith("interrupted\nresumed\n"), simulated.said
+    assert simulated.output.endswith("interrupted\nresumed\n"), simulated.output
     assert simulated.code == 0
     happened = [event.kind for event in events.read(simulated.folder / "scaffold" / "events.jsonl")]
     assert happened == ["begun", "stopped", "resumed", "finished"]
@@ -117,9 +117,9 @@ def test_ctrl_c_amid_a_clients_work_and_resumption_change_no_bit(simulated: Simu
 @pytest.mark.federation
 @in_own_network
 def test_flower_and_ray_say_nothing(simulated: Simulated) -> None:
-    first = simulated.said.partition("interrupted")[0]
+    first = simulated.output.partition("interrupted")[0]
     assert "round 2/2" in first
-    assert not [word for word in ("ray::", "(raylet)", "INFO", "WARN", "flwr", "deprecat") if word in simulated.said]
+    assert not [word for word in ("ray::", "(raylet)", "INFO", "WARN", "flwr", "deprecat") if word in simulated.output]
 
 
 @pytest.mark.federation
@@ -130,18 +130,18 @@ def test_nothing_is_left_running(simulated: Simulated) -> None:
 
 def test_without_ray_it_says_what_to_install(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation, "find_spec", lambda name: None)
-    said = cli.here(*SMALL, "--engine", "flower-simulation", "--out", tmp_path / "run")
-    assert said.code == 2
-    assert "pip install 'fedfuse[flower-simulation]'" in said.err
+    result = cli.here(*SMALL, "--engine", "flower-simulation", "--out", tmp_path / "run")
+    assert result.code == 2
+    assert "pip install 'fedfuse[flower-simulation]'" in result.err
     assert not (tmp_path / "run").exists()
 
 
 def test_a_users_mistake_is_told_before_ray_is_started(cli: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "experiment.toml").touch()
     (tmp_path / "rounds.jsonl").write_text("{}\n")
-    said = cli.here(*SMALL, "--engine", "flower-simulation", "--out", tmp_path)
-    assert said.code == 2
-    assert "--resume, or choose another --out" in said.err
+    result = cli.here(*SMALL, "--engine", "flower-simulation", "--out", tmp_path)
+    assert result.code == 2
+    assert "--resume, or choose another --out" in result.err
 
 
 def test_clients_share_the_gpus_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,9 +152,9 @@ def test_clients_share_the_gpus_that_there_are(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_engine_that_there_is_not_is_refused(cli: CommandLine) -> None:
-    said = cli.here(*SMALL, "--engine", "ray")
-    assert said.code == 2
-    assert "flower-simulation" in said.err
+    result = cli.here(*SMALL, "--engine", "ray")
+    assert result.code == 2
+    assert "flower-simulation" in result.err
 
 
 def test_without_a_cluster_ray_is_on_loopback_and_alone(monkeypatch: pytest.MonkeyPatch) -> None:

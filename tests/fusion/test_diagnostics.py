@@ -22,8 +22,8 @@ def test_disagreement_is_the_mean_over_pairs() -> None:
     votes = Votes(40, 4)
     for teacher in logits:
         votes.add(teacher)
-    said = logits.argmax(2)
-    pairs = [float((said[i] != said[j]).double().mean()) for i, j in combinations(range(6), 2)]
+    classes = logits.argmax(2)
+    pairs = [float((classes[i] != classes[j]).double().mean()) for i, j in combinations(range(6), 2)]
     assert votes.disagreement() == pytest.approx(sum(pairs) / len(pairs))
 
 

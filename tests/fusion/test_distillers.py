@@ -43,23 +43,23 @@ def flat(net: nn.Module) -> Tensor:
 )  # fmt: skip
 def test_the_student_learns(distiller: Distiller) -> None:
     net, soft = mlp(1), labels()
-    went = distiller(net, POOL, soft, None, draw)
-    assert went.steps == len(went.losses) == 150
-    assert went.losses[-1] < 0.1 * went.losses[0]
+    distillation = distiller(net, POOL, soft, None, draw)
+    assert distillation.steps == len(distillation.losses) == 150
+    assert distillation.losses[-1] < 0.1 * distillation.losses[0]
     kl = F.kl_div(torch.log_softmax(net.eval()(X), 1), soft.probs, reduction="batchmean")
-    assert kl < 0.1 * went.losses[0]
+    assert kl < 0.1 * distillation.losses[0]
 
 
 def test_one_step_of_sgd_by_hand() -> None:
     # Logits (0, 0) against labels (3/4, 1/4): the gradient is softmax - label = (-1/4, 1/4).
     net = Constant(0.0, 0.0)
     probs = torch.tensor([[0.75, 0.25]]).expand(8, 2)
-    went = SGD(lr=0.8, steps=1, batch_size=8)(
+    distillation = SGD(lr=0.8, steps=1, batch_size=8)(
         net, TensorPool(torch.zeros(8, 1)), SoftLabels(torch.arange(8), probs, entropy(probs)), None, draw
     )
     torch.testing.assert_close(net.logits.detach(), torch.tensor([0.2, -0.2]))
     # KL = sum p log(p / 1/2) = log 2 - H(p)
-    torch.testing.assert_close(went.losses, torch.tensor([math.log(2) - float(entropy(probs)[0])]))
+    torch.testing.assert_close(distillation.losses, torch.tensor([math.log(2) - float(entropy(probs)[0])]))
 
 
 def test_temperature_softens_the_student_and_scales_the_loss() -> None:
@@ -67,9 +67,9 @@ def test_temperature_softens_the_student_and_scales_the_loss() -> None:
     net = Constant(0.0, 0.0)
     probs = torch.tensor([[0.75, 0.25]]).expand(8, 2)
     soft = SoftLabels(torch.arange(8), probs, entropy(probs), temperature=2.0)
-    went = SGD(lr=0.8, steps=1, batch_size=8)(net, TensorPool(torch.zeros(8, 1)), soft, None, draw)
+    distillation = SGD(lr=0.8, steps=1, batch_size=8)(net, TensorPool(torch.zeros(8, 1)), soft, None, draw)
     torch.testing.assert_close(net.logits.detach(), torch.tensor([0.4, -0.4]))
-    torch.testing.assert_close(went.losses, 4 * torch.tensor([math.log(2) - float(entropy(probs)[0])]))
+    torch.testing.assert_close(distillation.losses, 4 * torch.tensor([math.log(2) - float(entropy(probs)[0])]))
 
 
 def test_per_class_divides_by_the_classes() -> None:
@@ -141,30 +141,34 @@ class Script:
 
 def test_early_stopping_restores_the_best() -> None:
     net, script = mlp(1, norm=True), Script(0.1, 0.5, 0.3, 0.5, 0.2, 0.9)
-    went = AdamCosine(lr=0.05, steps=100, batch_size=16, patience=30, every=10)(net, POOL, labels(), script, draw)
-    assert went.validation == ((10, 0.1), (20, 0.5), (30, 0.3), (40, 0.5), (50, 0.2))
-    assert (went.steps, went.reason) == (50, "no better on validation for 30 steps")
+    distillation = AdamCosine(lr=0.05, steps=100, batch_size=16, patience=30, every=10)(
+        net, POOL, labels(), script, draw
+    )
+    assert distillation.validation == ((10, 0.1), (20, 0.5), (30, 0.3), (40, 0.5), (50, 0.2))
+    assert (distillation.steps, distillation.reason) == (50, "no better on validation for 30 steps")
     assert torch.equal(flat(net), script.seen[1])  # of equals the first, with its batch-norm statistics
 
 
 def test_an_accuracy_of_zero_is_an_accuracy() -> None:
     net, script = mlp(1), Script(0.0, 0.0, 0.0, 0.0)
-    went = AdamCosine(lr=0.05, steps=100, batch_size=16, patience=30, every=10)(net, POOL, labels(), script, draw)
-    assert went.steps == 40
+    distillation = AdamCosine(lr=0.05, steps=100, batch_size=16, patience=30, every=10)(
+        net, POOL, labels(), script, draw
+    )
+    assert distillation.steps == 40
     assert torch.equal(flat(net), script.seen[0])
 
 
 def test_the_last_step_is_validated_too() -> None:
     net, script = mlp(1), Script(0.1, 0.2, 0.3)
-    went = AdamCosine(steps=25, batch_size=16, patience=100, every=10)(net, POOL, labels(), script, draw)
-    assert [step for step, _ in went.validation] == [10, 20, 25]
-    assert went.reason == "all steps taken"
+    distillation = AdamCosine(steps=25, batch_size=16, patience=100, every=10)(net, POOL, labels(), script, draw)
+    assert [step for step, _ in distillation.validation] == [10, 20, 25]
+    assert distillation.reason == "all steps taken"
     assert torch.equal(flat(net), script.seen[2])
 
 
 def test_without_validation_all_steps_are_taken() -> None:
-    went = AdamCosine(steps=25, batch_size=16, patience=1, every=1)(mlp(1), POOL, labels(), None, draw)
-    assert (went.steps, went.validation) == (25, ())
+    distillation = AdamCosine(steps=25, batch_size=16, patience=1, every=1)(mlp(1), POOL, labels(), None, draw)
+    assert (distillation.steps, distillation.validation) == (25, ())
 
 
 def test_swa_rates_fall_within_a_cycle() -> None:
@@ -194,8 +198,8 @@ def test_swa_averages_what_it_collects_and_recomputes_batch_norm() -> None:
                 taken += 1
         collected.append(dict(net.named_parameters()))
     student = mlp(1, norm=True)
-    went = swa(student, POOL, soft, None, draw)
-    assert went.reason == "all steps taken, 3 models averaged"
+    distillation = swa(student, POOL, soft, None, draw)
+    assert distillation.reason == "all steps taken, 3 models averaged"
     for name, p in student.named_parameters():
         torch.testing.assert_close(p, torch.stack([c[name] for c in collected]).mean(0))
     hidden = student[0](X)

@@ -54,12 +54,12 @@ def test_samples_are_per_architecture(ctx: Context) -> None:
 def test_each_client_has_its_own_gamma_draws(ctx: Context) -> None:
     # With the same draws for all, every mixture would be the mean, 3.75.
     _, after = teachers_of(Samples(DirichletMixture(1.0), 200), ctx, UPDATES[:3])
-    found = torch.tensor(values(after))
-    assert len(found.unique()) == 200
-    assert float(found.std()) > 0.5
+    samples = torch.tensor(values(after))
+    assert len(samples.unique()) == 200
+    assert float(samples.std()) > 0.5
     # and they follow the client, not its place in the stream
     _, other = teachers_of(Samples(DirichletMixture(1.0), 200), ctx, [UPDATES[k] for k in (2, 0, 1)])
-    torch.testing.assert_close(torch.tensor(values(other)), found)
+    torch.testing.assert_close(torch.tensor(values(other)), samples)
 
 
 def test_rounds_and_seeds_have_samples_of_their_own() -> None:

@@ -65,12 +65,12 @@ def test_teachers_of_different_widths_are_named() -> None:
 def test_a_table_spills_and_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "BLOCK", 40)  # several blocks
     logits = torch.randn(6, 9, 4, generator=torch.Generator().manual_seed(1))
-    kept, spilled = Table(9, 4), Table(9, 4, bound=3 * 9 * 4 * 2)
+    in_memory, spilled = Table(9, 4), Table(9, 4, bound=3 * 9 * 4 * 2)
     for teacher in logits:
-        kept.append(teacher)
+        in_memory.append(teacher)
         spilled.append(teacher)
-    assert (kept.spilled, spilled.spilled) == (False, True)
-    whole = torch.cat(list(kept.blocks()), 1)
+    assert (in_memory.spilled, spilled.spilled) == (False, True)
+    whole = torch.cat(list(in_memory.blocks()), 1)
     assert torch.equal(whole, torch.cat(list(spilled.blocks()), 1))
     assert torch.equal(whole, logits.half().float())
 
@@ -89,12 +89,12 @@ def test_a_table_holds_what_half_precision_cannot() -> None:
 class Echo(nn.Module):
     """Says its inputs, by way of an attribute; batches that come early take longest."""
 
-    said: Tensor
+    last_input: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
-        self.said = x
+        self.last_input = x
         time.sleep(0.01 / (1 + float(x[0, 0])))
-        return self.said * 2
+        return self.last_input * 2
 
 
 @pytest.mark.parametrize("arch", ["resnet8", "mlp:16"])
@@ -143,10 +143,10 @@ def test_lanes_share_the_tensors_and_take_no_gradients() -> None:
 
 
 def test_every_lane_is_given_the_number_of_threads_that_torch_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[str, int]] = []  # a new thread does not know it, and asking for it would tell it
-    monkeypatch.setattr("torch.set_num_threads", lambda n: told.append((threading.current_thread().name, n)))
+    calls: list[tuple[str, int]] = []  # a new thread does not know it, and asking for it would tell it
+    monkeypatch.setattr("torch.set_num_threads", lambda n: calls.append((threading.current_thread().name, n)))
     logits_of(Echo(), TensorPool(torch.zeros(40, 2)), torch.arange(40), "x", batch_size=4, lanes=2)
-    assert told == [("fedfuse-lane_0", torch.get_num_threads()), ("fedfuse-lane_1", torch.get_num_threads())]
+    assert calls == [("fedfuse-lane_0", torch.get_num_threads()), ("fedfuse-lane_1", torch.get_num_threads())]
 
 
 def test_a_net_that_cannot_be_copied_has_one_lane() -> None:
@@ -161,11 +161,11 @@ def test_a_net_that_cannot_be_copied_has_one_lane() -> None:
 def test_lanes_are_the_cores_that_torch_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(6)))
     net = nn.Linear(2, 3)
-    found = []
+    counts = []
     for threads in (1, 4, 8):
         monkeypatch.setattr("torch.get_num_threads", lambda threads=threads: threads)
-        found.append(predict._lanes(net))
-    assert found == [6, 1, 1]
+        counts.append(predict._lanes(net))
+    assert counts == [6, 1, 1]
     monkeypatch.setattr("torch.get_num_threads", lambda: 1)
     with torch.autocast("cpu"):
         assert predict._lanes(net) == 1

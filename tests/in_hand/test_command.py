@@ -27,12 +27,12 @@ from fedfuse.in_hand.readings import NumberReading
 from fedfuse.models import build
 from fedfuse.models.file import Header, write_model
 from fedfuse.types import Snapshot
-from tests.command_line import CommandLine, Said
+from tests.command_line import CommandLine, CommandResult
 
 QUICK = ("--steps", "150", "--lr", "0.01", "--batch-size", "64")
 DIGITS = tuple("0123456789")
 GOOD, BAD, OTHER = ["good", "great", "fine"], ["bad", "awful", "poor"], ["the", "film", "was", "very"]
-Fuse = Callable[..., Said]
+Fuse = Callable[..., CommandResult]
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def fuse(cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> F
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDFUSE_CACHE", str(tmp_path / "cache"))
 
-    def run(*arguments: str | Path, out: str = "out") -> Said:
+    def run(*arguments: str | Path, out: str = "out") -> CommandResult:
         return cli.here("fuse", "--out", out, *QUICK, *arguments)
 
     return run
@@ -138,23 +138,23 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def rows(said: Said) -> dict[str, list[float]]:
+def rows(result: CommandResult) -> dict[str, list[float]]:
     """The numbers of the table, by model."""
-    found = {}
-    for line in said.out.splitlines():
+    table = {}
+    for line in result.out.splitlines():
         words = line.split()
         values = [word for word in words if word.replace(".", "").isdigit() and "." in word]
         if values:
-            found[line.partition("  ")[0].strip()] = [float(value) for value in values]
-    return found
+            table[line.partition("  ")[0].strip()] = [float(value) for value in values]
+    return table
 
 
 def test_files_and_a_hugging_face_folder_become_a_net_of_the_zoo(fuse: Fuse, digits: Path, tmp_path: Path) -> None:
     teachers = (digits / "mlp0.safetensors", digits / "mlp1.safetensors", digits / "vit")
     data = ("--pool", "digits", "--validation", "digits", "--test", "digits")
-    said = fuse(*teachers, "--student", "mlp:24", *data)
-    assert said.code == 0, said.text
-    table = rows(said)
+    result = fuse(*teachers, "--student", "mlp:24", *data)
+    assert result.code == 0, result.text
+    table = rows(result)
     assert list(table) == ["mlp0.safetensors", "mlp1.safetensors", "vit", "ensemble", "student"]
     assert min(numbers[0] for name, numbers in table.items() if name != "vit") > 75
     assert all(numbers[0] == numbers[1] for numbers in table.values())  # validation and test are the same data here
@@ -166,7 +166,7 @@ def test_files_and_a_hugging_face_folder_become_a_net_of_the_zoo(fuse: Fuse, dig
     share = accuracy(loaded.net((test.x / 255 - loaded.mean[0]) / loaded.std[0]), test.y)
     assert 100 * share == pytest.approx(table["student"][1], abs=0.5)
     assert loaded.labels == DIGITS
-    assert "not run again" not in said.out
+    assert "not run again" not in result.out
     assert "<html" in (tmp_path / "out" / "report.html").read_text()
     assert {f.name for f in (tmp_path / "out").iterdir()} == {"model.safetensors", "report.html", "fusion.json"}
 
@@ -192,8 +192,8 @@ def test_teachers_are_run_once_for_several_students(fuse: Fuse, digits: Path, tm
 
 
 def test_a_hugging_face_student_is_written_for_transformers(fuse: Fuse, digits: Path, tmp_path: Path) -> None:
-    said = fuse(digits / "mlp0.safetensors", "--student", f"hf:{digits / 'vit'}", "--pool", "digits")
-    assert said.code == 0, said.text
+    result = fuse(digits / "mlp0.safetensors", "--student", f"hf:{digits / 'vit'}", "--pool", "digits")
+    assert result.code == 0, result.text
     net = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "out")
     loaded = fedfuse.load_model(tmp_path / "out")
     test = load("digits").test
@@ -208,9 +208,9 @@ def test_a_hugging_face_student_is_written_for_transformers(fuse: Fuse, digits: 
 
 def test_texts_are_read_by_each_models_own_tokenizer(fuse: Fuse, reviews: Path, tmp_path: Path) -> None:
     data = ("--pool", reviews / "pool.parquet", "--test", f"{reviews / 'test.parquet'}::sentence")
-    said = fuse(reviews / "one", f"hf:{reviews / 'two'}", "--student", f"hf:{reviews / 'fresh'}", *data)
-    assert said.code == 0, said.text
-    table = rows(said)
+    result = fuse(reviews / "one", f"hf:{reviews / 'two'}", "--student", f"hf:{reviews / 'fresh'}", *data)
+    assert result.code == 0, result.text
+    table = rows(result)
     assert list(table) == ["one", "two", "ensemble", "student"]  # no average: the tokens mean different words
     assert min(numbers[0] for numbers in table.values()) > 95
     net = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
@@ -228,8 +228,8 @@ def test_a_teacher_that_names_its_classes_in_another_order(fuse: Fuse, digits: P
         last.bias.copy_(last.bias[order])
     save(tmp_path / "reversed.safetensors", "mlp:32", loaded.net, DIGITS[::-1])
     teachers = (digits / "mlp1.safetensors", tmp_path / "reversed.safetensors")
-    said = fuse(*teachers, "--student", "mlp:16", "--pool", "digits", "--test", "digits")
-    table = rows(said)
+    result = fuse(*teachers, "--student", "mlp:16", "--pool", "digits", "--test", "digits")
+    table = rows(result)
     assert min(numbers[0] for numbers in table.values()) > 75
     assert "average of weights" not in table
 
@@ -244,9 +244,9 @@ def own_architecture(classes: int, shape: tuple[int, ...]) -> nn.Module:
 
 def test_functions_as_teachers(fuse: Fuse) -> None:
     names = [f"{__name__}:own_teacher", f"{__name__}:own_architecture"]
-    said = fuse(*names, "--student", "mlp:8", "--pool", "digits")
-    assert said.code == 0, said.text
-    assert list(rows(said))[:2] == names
+    result = fuse(*names, "--student", "mlp:8", "--pool", "digits")
+    assert result.code == 0, result.text
+    assert list(rows(result))[:2] == names
 
 
 def test_a_file_of_images_without_labels_is_a_pool(fuse: Fuse, digits: Path, tmp_path: Path) -> None:
@@ -254,9 +254,9 @@ def test_a_file_of_images_without_labels_is_a_pool(fuse: Fuse, digits: Path, tmp
 
     images = load("digits").train.x[:128, 0].numpy()
     Dataset.from_dict({"image": list(images)}, features=Features({"image": Image()})).to_parquet(tmp_path / "x.parquet")
-    said = fuse(digits / "mlp0.safetensors", "--student", "mlp:8", "--pool", "x.parquet", "--test", "digits")
-    assert said.code == 0, said.text
-    assert rows(said)["student"][0] > 60
+    result = fuse(digits / "mlp0.safetensors", "--student", "mlp:8", "--pool", "x.parquet", "--test", "digits")
+    assert result.code == 0, result.text
+    assert rows(result)["student"][0] > 60
 
 
 def test_an_image_teacher_reads_as_its_processor_says(digits: Path) -> None:
@@ -297,7 +297,7 @@ TEXTS = ("--student", "hf:{reviews}/fresh", "--pool", "{reviews}/pool.parquet")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ((MLP, "{digits}/three", *IMAGES), "three gives logits for 3 classes, mlp0.safetensors for 10: choose"),
         (("{broken}/nan.safetensors", *IMAGES), "nan.safetensors gives outputs that are not finite: leave it out"),
@@ -330,12 +330,12 @@ TEXTS = ("--student", "hf:{reviews}/fresh", "--pool", "{reviews}/pool.parquet")
     ],
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_written(
-    fuse: Fuse, tmp_path: Path, digits: Path, reviews: Path, broken: Path, arguments: tuple[str, ...], said: str
+    fuse: Fuse, tmp_path: Path, digits: Path, reviews: Path, broken: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     words = [word.format(digits=digits, reviews=reviews, broken=broken) for word in arguments]
     answer = fuse(*words)
     assert answer.code == 2, answer.text
-    assert said in answer.err
+    assert message in answer.err
     assert len(answer.err.strip().splitlines()) == 1
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "cache" / "teachers").exists()  # no teacher was run
@@ -367,6 +367,6 @@ def test_after_a_crash_the_teachers_are_not_run_again(
 def test_a_pickled_student_is_refused(fuse: Fuse, digits: Path, tmp_path: Path) -> None:
     shutil.copytree(digits / "vit", tmp_path / "old", ignore=shutil.ignore_patterns("*.safetensors"))
     (tmp_path / "old" / "pytorch_model.bin").write_bytes(b"")
-    said = fuse(digits / "mlp0.safetensors", "--student", "hf:old", "--pool", "digits")
-    assert said.code == 2
-    assert "has its weights in pytorch_model.bin, a pickle: save them as safetensors" in said.err
+    result = fuse(digits / "mlp0.safetensors", "--student", "hf:old", "--pool", "digits")
+    assert result.code == 2
+    assert "has its weights in pytorch_model.bin, a pickle: save them as safetensors" in result.err

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from fedfuse import FedfuseError, fuse
-from fedfuse.batches import forward, rows_of, trimmed
+from fedfuse.batches import forward, rows_of, trim_padding
 from fedfuse.fusion import SGD, SWA, AdamCosine, MeanLogits, MeanProbs, MedianLogits
 from fedfuse.in_hand.classes import CompletedTarget, places
 from fedfuse.in_hand.pools import as_pool
@@ -124,7 +124,7 @@ def test_a_pool_past_the_bound_is_in_a_file_and_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pool", "said"),
+    ("pool", "message"),
     [
         ("my data", "the pool is a str: give tensors, arrays"),
         (5, "the pool is a int: give tensors"),
@@ -141,8 +141,8 @@ def test_a_pool_past_the_bound_is_in_a_file_and_the_same() -> None:
         (np.array(["a"] * 50), "encode text"),
     ],
 )
-def test_a_pool_that_cannot_be_used_is_one_sentence(pool: Any, said: str) -> None:
-    with pytest.raises(FedfuseError, match=said) as refused:
+def test_a_pool_that_cannot_be_used_is_one_sentence(pool: Any, message: str) -> None:
+    with pytest.raises(FedfuseError, match=message) as refused:
         fuse([trained()], mlp(1), pool, distiller=QUICK)
     assert "\n" not in str(refused.value)
 
@@ -161,7 +161,7 @@ def test_modules_estimators_and_functions_teach_together_or_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("teacher", "said"),
+    ("teacher", "message"),
     [
         ("resnet", "teacher 1 is a str: give a torch.nn.Module"),
         (5, "teacher 1 is a int"),
@@ -170,8 +170,8 @@ def test_modules_estimators_and_functions_teach_together_or_alone() -> None:
         (lambda x: None, "returned a NoneType without logits"),
     ],
 )
-def test_a_teacher_that_cannot_teach_is_one_sentence(teacher: Any, said: str) -> None:
-    with pytest.raises(FedfuseError, match=said):
+def test_a_teacher_that_cannot_teach_is_one_sentence(teacher: Any, message: str) -> None:
+    with pytest.raises(FedfuseError, match=message):
         fuse([teacher], mlp(1), X, distiller=QUICK)
 
 
@@ -228,9 +228,9 @@ def test_padding_is_cut_and_similar_lengths_are_run_together() -> None:
 
 
 def test_trimming_without_a_mask_changes_nothing() -> None:
-    assert trimmed({"x": X})["x"] is X
+    assert trim_padding({"x": X})["x"] is X
     left = {"input_ids": torch.ones(2, 4), "attention_mask": torch.tensor([[0, 1, 1, 1], [0, 0, 1, 1]])}
-    assert trimmed(left)["input_ids"].shape == (2, 4)
+    assert trim_padding(left)["input_ids"].shape == (2, 4)
     assert forward(nn.Identity(), rows_of(X, torch.arange(3))).shape == (3, 4)
 
 
@@ -286,9 +286,9 @@ def test_the_teachers_own_names_say_which_output_is_which() -> None:
         (np.array([1, 2]), [1, -1, 2]),
         ([0], [-1, 0, -1]),
     ):
-        found = places(teacher, 3, 3, labels, known)
-        assert found is not None
-        assert found.tolist() == expected, known
+        outputs = places(teacher, 3, 3, labels, known)
+        assert outputs is not None
+        assert outputs.tolist() == expected, known
 
 
 def test_the_ensemble_is_judged_by_its_target() -> None:
@@ -313,7 +313,7 @@ def test_text_beside_its_ids_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"knows": ["cat", None]}, "give a list of classes"),
         ({"knows": [{0, 1}, None]}, "give a list of classes"),
@@ -327,8 +327,8 @@ def test_text_beside_its_ids_is_left_out() -> None:
         ({"knows": [[0, 1], [0, 1]]}, "no teacher knows class 2"),
     ],
 )
-def test_classes_that_do_not_fit_are_one_sentence(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(FedfuseError, match=said):
+def test_classes_that_do_not_fit_are_one_sentence(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(FedfuseError, match=message):
         fuse([trained(0), trained(1)], mlp(2), X, distiller=QUICK, **settings)
 
 

@@ -68,9 +68,9 @@ def test_below_the_quorum_every_round_leaves_the_model_and_says_so(tmp_path: Pat
 
 def test_the_command_line_warns_of_each_and_goes_on(cli: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "e.toml").write_text(experiment("tests.doubles:three_raise", workers=1, quorum=4).toml())
-    said = cli.here("run", tmp_path / "e.toml", "--out", tmp_path / "run")
-    assert said.code == 0
-    assert "warning: round 1: client 0 failed in its local work: ValueError: round 1 was too much" in said.out
-    assert "warning: round 2: unchanged: 3 of 6 clients, the quorum is 4" in said.out
-    assert "clients 3/6" in said.out
+    result = cli.here("run", tmp_path / "e.toml", "--out", tmp_path / "run")
+    assert result.code == 0
+    assert "warning: round 1: client 0 failed in its local work: ValueError: round 1 was too much" in result.out
+    assert "warning: round 2: unchanged: 3 of 6 clients, the quorum is 4" in result.out
+    assert "clients 3/6" in result.out
     assert [len(r["rejected"]) for r in rounds_of(tmp_path / "run")] == [3, 3]

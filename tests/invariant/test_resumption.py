@@ -43,8 +43,8 @@ def lines(run: Path) -> int:
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("uninterrupted") / "run"
-    said = CommandLine().here(*KILLED, "--workers", "1", "--out", run)
-    assert said.code == 0, said.text
+    result = CommandLine().here(*KILLED, "--workers", "1", "--out", run)
+    assert result.code == 0, result.text
     return run
 
 
@@ -71,8 +71,8 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bits(
                 (os.killpg if group else os.kill)(process.pid, signal.SIGKILL)
             process.wait()
     assert kills == 2
-    said = cli.here(*KILLED, "--workers", "1", "--out", run, "--resume")
-    assert said.code == 0, said.text
+    result = cli.here(*KILLED, "--workers", "1", "--out", run, "--resume")
+    assert result.code == 0, result.text
     assert models_of(run) == models_of(uninterrupted)
     assert rounds_of(run) == rounds_of(uninterrupted)
     assert [r["round"] for r in rounds_of(run)] == list(range(1, 10))
@@ -116,10 +116,10 @@ def test_a_truncated_newest_checkpoint_costs_one_round_and_is_told(cli: CommandL
     shutil.rmtree(run / "models")
     newest = newest_first(run)[0]
     truncate(newest)
-    said = cli.here(*SMALL, "--workers", "1", "--out", run, "--resume")
-    assert said.code == 0
-    assert f"warning: checkpoint {newest.name}: its SHA-256" in said.out
-    assert "3 already finished" in said.out
+    result = cli.here(*SMALL, "--workers", "1", "--out", run, "--resume")
+    assert result.code == 0
+    assert f"warning: checkpoint {newest.name}: its SHA-256" in result.out
+    assert "3 already finished" in result.out
     assert models_of(run) == models
     assert rounds_of(run) == rounds
     assert (run / "checkpoint" / f"{newest.name}.damaged").exists()
@@ -222,13 +222,13 @@ def test_other_data_is_refused_even_under_the_same_name(tmp_path: Path, monkeypa
 def test_the_command_line_refuses_with_exit_code_2(cli: CommandLine, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert cli.here(*SMALL, "--workers", "1", "--out", run).code == 0
-    said = cli.here(
+    result = cli.here(
         *SMALL, "--workers", "1", "--out", run, "--resume", "--set", "local.lr=0.5", "--set", "run.threads=2"
     )
-    assert said.code == 2
-    assert "local.lr: 0.05 then, 0.5 now" in said.err
-    assert "run.threads: 1 then, 2 now" in said.err
-    assert "--out" in said.err
+    assert result.code == 2
+    assert "local.lr: 0.05 then, 0.5 now" in result.err
+    assert "run.threads: 1 then, 2 now" in result.err
+    assert "--out" in result.err
 
 
 def test_the_number_of_workers_and_the_name_may_change(finished: Path) -> None:
@@ -276,12 +276,12 @@ def test_a_run_in_progress_refuses_a_second_process_and_can_be_interrupted(cli: 
         assert until(lambda: process.poll() is not None or (gate / "begun").exists())
         second = cli.here(*command, "--resume")
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=ENOUGH)
+        result, _ = process.communicate(timeout=ENOUGH)
     assert second.code == 2
     assert f"{run} is in use by another process" in second.err
     assert process.returncode == 130
-    assert "continue `run` and `flower up` with --resume" in said
-    assert "Traceback" not in said
+    assert "continue `run` and `flower up` with --resume" in result
+    assert "Traceback" not in result
 
 
 @pytest.mark.parametrize(

@@ -90,17 +90,17 @@ def test_a_model_of_texts_is_a_file_and_a_folder(bert: str, tmp_path: Path) -> N
 
 def test_what_needs_images_says_so(bert: str) -> None:
     made = experiment(bert, {"name": "fedavg"})
-    for settings, said in (
+    for settings, result in (
         ({"local.augment": "flip"}, "needs images"),
         ({"data.pool": {"kind": "noise", "size": 50}}, "takes images or features, and the data has input_ids"),
         ({"models.clients": "mlp:8"}, "mlp:8 fails on 2 inputs"),
     ):
-        with pytest.raises(FedfuseError, match=said):
+        with pytest.raises(FedfuseError, match=result):
             fedfuse.check(made.with_settings(settings))
 
 
 @pytest.mark.parametrize(
-    ("x", "said"),
+    ("x", "message"),
     [
         ({}, "an empty mapping"),
         ({"input_ids": 5}, "input_ids is a single number"),
@@ -108,7 +108,7 @@ def test_what_needs_images_says_so(bert: str) -> None:
         ({"input_ids": torch.zeros(3, 4), "attention_mask": torch.zeros(2, 4)}, "one integer per example"),
     ],
 )
-def test_mappings_that_cannot_teach_are_refused(x: Any, said: str, bert: str) -> None:
+def test_mappings_that_cannot_teach_are_refused(x: Any, message: str, bert: str) -> None:
     y = torch.tensor([0, 1, 2])
-    with pytest.raises(FedfuseError, match=said):
+    with pytest.raises(FedfuseError, match=message):
         fedfuse.Experiment(data=((x, y), (x, y)), models=bert, local={"steps": 1})

@@ -18,8 +18,8 @@ def three_rounds(algorithm: Algorithm, arch: str) -> list[object]:
     ctx = context((arch,) * 4, epochs=2, momentum=0.5)
     server, engine, seen = initial(ctx), InProcess(), []
     for number, cohort in enumerate(([0, 2, 3], [1, 2], [0, 1, 3]), 1):
-        server, done = run_round(algorithm, server, engine, cohort, Vetting(), ctx.at(number))
-        seen.append((all_bits(server.models), done.test_accuracy, done.test_loss, done.params_up))
+        server, record = run_round(algorithm, server, engine, cohort, Vetting(), ctx.at(number))
+        seen.append((all_bits(server.models), record.test_accuracy, record.test_loss, record.params_up))
     return seen
 
 

@@ -108,10 +108,10 @@ def test_a_folder_with_weights_keeps_them_and_gets_a_new_head(folder: Path) -> N
     source = build(f"hf:{folder}", classes=7, shape=(3, 32, 32))
     source.net.save_pretrained(folder)
     net = build(f"hf:{folder}", classes=4, shape=(3, 32, 32))
-    kept, stored = net.state_dict(), source.state_dict()
-    same = [key for key in kept if kept[key].shape == stored[key].shape]
-    assert len(same) == len(kept) - 2
-    assert all(torch.equal(kept[key], stored[key]) for key in same)
+    weights, stored = net.state_dict(), source.state_dict()
+    same = [key for key in weights if weights[key].shape == stored[key].shape]
+    assert len(same) == len(weights) - 2
+    assert all(torch.equal(weights[key], stored[key]) for key in same)
     assert net.training
     assert {p.dtype for p in net.parameters()} == {torch.float32}
 

@@ -57,10 +57,10 @@ def test_a_plain_sequence_can_be_halved(arch: str, width: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("net", "said"), [(nn.Linear(4, 3), "a Linear"), (nn.Sequential(nn.Linear(4, 3)), "only its last")]
+    ("net", "message"), [(nn.Linear(4, 3), "a Linear"), (nn.Sequential(nn.Linear(4, 3)), "only its last")]
 )
-def test_a_net_without_features_is_refused(net: nn.Module, said: str) -> None:
-    with pytest.raises(FedfuseError, match=said):
+def test_a_net_without_features_is_refused(net: nn.Module, message: str) -> None:
+    with pytest.raises(FedfuseError, match=message):
         halves(LINEAR, net)
 
 

@@ -32,22 +32,22 @@ def rounds_in(folder: Path) -> list[int]:
 
 def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
     save(tmp_path, at(7))
-    found, damaged = latest(tmp_path, RUN)
-    assert found is not None
+    checkpoint, damaged = latest(tmp_path, RUN)
+    assert checkpoint is not None
     assert damaged == []
-    assert found.record == at(7).record
-    assert bits(found.server.models["one"]) == bits(snapshot(7.0))
-    assert found.server.memory["velocity/one"]["w"].item() == 1.0
-    assert found.clients[3]["own"]["c"].item() == 7
+    assert checkpoint.record == at(7).record
+    assert bits(checkpoint.server.models["one"]) == bits(snapshot(7.0))
+    assert checkpoint.server.memory["velocity/one"]["w"].item() == 1.0
+    assert checkpoint.clients[3]["own"]["c"].item() == 7
 
 
 def test_the_last_three_are_kept(tmp_path: Path) -> None:
     for round in range(1, 12):
         save(tmp_path, at(round))
     assert rounds_in(tmp_path) == [9, 10, 11]
-    found, _ = latest(tmp_path, RUN)
-    assert found is not None
-    assert found.server.round == 11
+    checkpoint, _ = latest(tmp_path, RUN)
+    assert checkpoint is not None
+    assert checkpoint.server.round == 11
 
 
 def test_no_folder_is_no_checkpoint(tmp_path: Path) -> None:
@@ -74,9 +74,9 @@ def test_a_damaged_newest_is_set_aside_and_the_one_before_used(tmp_path: Path, d
     for round in (1, 2, 3):
         newest = save(tmp_path, at(round))
     damage(newest)  # type: ignore[operator]
-    found, damaged = latest(tmp_path, RUN)
-    assert found is not None
-    assert found.server.round == 2
+    checkpoint, damaged = latest(tmp_path, RUN)
+    assert checkpoint is not None
+    assert checkpoint.server.round == 2
     assert len(damaged) == 1
     assert "SHA-256" in damaged[0]
     assert newest.name in damaged[0]
@@ -87,9 +87,9 @@ def test_a_damaged_newest_is_set_aside_and_the_one_before_used(tmp_path: Path, d
 def test_two_damaged_ones_leave_the_third(tmp_path: Path) -> None:
     for path in [save(tmp_path, at(round)) for round in (1, 2, 3)][1:]:
         truncated(path)
-    found, damaged = latest(tmp_path, RUN)
-    assert found is not None
-    assert (found.server.round, len(damaged)) == (1, 2)
+    checkpoint, damaged = latest(tmp_path, RUN)
+    assert checkpoint is not None
+    assert (checkpoint.server.round, len(damaged)) == (1, 2)
 
 
 def test_a_file_whose_name_was_forged_to_fit_is_no_checkpoint(tmp_path: Path) -> None:
@@ -98,16 +98,16 @@ def test_a_file_whose_name_was_forged_to_fit_is_no_checkpoint(tmp_path: Path) ->
 
     blob = b"nothing"
     (tmp_path / f"round-000001-{hashlib.sha256(blob).hexdigest()}.safetensors").write_bytes(blob)
-    found, damaged = latest(tmp_path, RUN)
-    assert found is None
+    checkpoint, damaged = latest(tmp_path, RUN)
+    assert checkpoint is None
     assert "not a fedfuse blob" in damaged[0]
 
 
 def test_what_a_crash_left_half_written_is_cleared_away(tmp_path: Path) -> None:
     newest = save(tmp_path, at(1))
     (tmp_path / f".{newest.name}.tmp").write_bytes(b"half")
-    found, damaged = latest(tmp_path, RUN)
-    assert found is not None
+    checkpoint, damaged = latest(tmp_path, RUN)
+    assert checkpoint is not None
     assert damaged == []
     assert [p.name for p in tmp_path.iterdir()] == [newest.name]
 

@@ -136,9 +136,9 @@ def test_hover_tells_the_numbers(browser: Browser, page: str) -> None:
     browser.run(f"{figure}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
     area = browser.driver.find_element("css selector", "[data-figure=learning-curves] .nsewdrag")
     ActionChains(browser.driver).move_to_element_with_offset(area, -area.size["width"] // 2 + 25, 0).perform()
-    told = browser.until(f"{figure}.querySelector('.hoverlayer').textContent")
-    assert "fedavg : 40.00" in told
-    assert "feddf : 50.00" in told
+    text = browser.until(f"{figure}.querySelector('.hoverlayer').textContent")
+    assert "fedavg : 40.00" in text
+    assert "feddf : 50.00" in text
 
 
 def test_the_legend_switches_a_curve_and_its_band(browser: Browser, page: str) -> None:

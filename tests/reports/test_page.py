@@ -21,9 +21,9 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
 
 def figures_of(page: str) -> dict[str, dict[str, object]]:
-    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page, re.DOTALL)
-    assert found is not None
-    figures: dict[str, dict[str, object]] = json.loads(found[1])
+    match = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page, re.DOTALL)
+    assert match is not None
+    figures: dict[str, dict[str, object]] = json.loads(match[1])
     return figures
 
 

@@ -42,12 +42,12 @@ def sweep(tmp_path: Path) -> Path:
 def test_the_best_trial_is_that_of_validation(sweep: Path) -> None:
     report = report_of([sweep])
     first = report.sections[0]
-    said = next(b.text for b in first.blocks if isinstance(b, Words))
+    result = next(b.text for b in first.blocks if isinstance(b, Words))
     assert report.title == "animals: a sweep"
-    assert said.startswith(
+    assert result.startswith(
         "4 trials: 3 complete, 1 pruned. The best is trial 1 with local.lr = 0.1, local.optimizer = adam: "
     )
-    assert "80.00 % on validation data. Test data was not used for the choice." in said
+    assert "80.00 % on validation data. Test data was not used for the choice." in result
     assert [(card.title, card.value) for card in first.cards] == [
         ("validation accuracy", "80.00 %"),
         ("its test accuracy", "20.00 %"),

@@ -41,24 +41,24 @@ def words(report: Report) -> str:
 
 
 def test_the_verdict_of_a_comparison(compared: Path) -> None:
-    said = words(report_of([compared], target=0.8))
+    result = words(report_of([compared], target=0.8))
     # Final accuracies 0.9 and 0.8, deviation sqrt(2 x 0.05^2); the gaps are 0.1 and 0.2.
     assert (
         "feddf has the highest final accuracy: it reaches 85.00 ± 7.07 % test accuracy over 2 seeds after 2 rounds"
-        in said
+        in result
     )
-    assert "The baseline fedavg is 15.00 ± 7.07 points below, over the same 2 seeds." in said
-    assert "It reaches 80 % in 2.0 rounds, fedavg in > 2." in said
+    assert "The baseline fedavg is 15.00 ± 7.07 points below, over the same 2 seeds." in result
+    assert "It reaches 80 % in 2.0 rounds, fedavg in > 2." in result
     # The student against the average: +0.1 and +0.3; the ensemble against the student: +0.1 and -0.1.
-    assert "Distillation changes the accuracy of the average by +20.00 points (mean over rounds);" in said
-    assert "the ensemble is 0.00 points" in said
+    assert "Distillation changes the accuracy of the average by +20.00 points (mean over rounds);" in result
+    assert "the ensemble is 0.00 points" in result
 
 
 def test_one_seed_is_said_to_be_one(tmp_path: Path) -> None:
     a_run(tmp_path / "a", [0.5])
     a_run(tmp_path / "b", [0.4], algorithm="feddf")
-    said = words(report_of([tmp_path]))
-    assert "It is the baseline; the second, feddf, is 10.00 points below (one seed: chance is not ruled out)." in said
+    result = words(report_of([tmp_path]))
+    assert "It is the baseline; the second, feddf, is 10.00 points below (one seed: chance is not ruled out)." in result
 
 
 def test_a_killed_run_is_reported_as_far_as_it_came(tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def test_an_older_run_without_the_further_files_is_reported(tmp_path: Path) -> N
 def test_empty_sections_do_not_appear(tmp_path: Path) -> None:
     plain = report_of([a_run(tmp_path / "plain", [0.5])])
     assert not {"distillation", "incidents", "search"} & {s.key for s in plain.sections}
-    taught = report_of([a_run(tmp_path / "taught", [0.5], algorithm="feddf", facts=FACTS[:1])])
-    assert "distillation" in {s.key for s in taught.sections}
+    distilled = report_of([a_run(tmp_path / "taught", [0.5], algorithm="feddf", facts=FACTS[:1])])
+    assert "distillation" in {s.key for s in distilled.sections}
 
 
 def test_no_runs_is_an_error_that_says_what_to_give(tmp_path: Path) -> None:
@@ -103,14 +103,14 @@ def test_runs_that_differ_in_their_seed_alone_are_one_line(tmp_path: Path) -> No
         a_run(tmp_path / f"mu-{seed}", [0.5], algorithm={"name": "fedprox", "mu": 0.1}, seed=seed)
     a_run(tmp_path / "mu1", [0.5], algorithm={"name": "fedprox", "mu": 1.0})
     a_run(tmp_path / "z", [0.5])
-    found = variants_of(find([tmp_path]))
+    variants = variants_of(find([tmp_path]))
     # FedAvg is the baseline and comes first; namesakes say in which setting they differ.
-    assert [(line.name, line.seeds) for line in found] == [
+    assert [(line.name, line.seeds) for line in variants] == [
         ("fedavg", [0]),
         ("fedprox(mu=0.1)", [0, 1]),
         ("fedprox(mu=1)", [0]),
     ]
-    assert [line.suffix for line in found] == ["-fedavg", "-fedprox-mu=0.1", "-fedprox-mu=1"]
+    assert [line.suffix for line in variants] == ["-fedavg", "-fedprox-mu=0.1", "-fedprox-mu=1"]
 
 
 def test_bands_are_deviations_over_seeds(compared: Path) -> None:
@@ -220,5 +220,5 @@ def test_several_lines_share_a_place(compared: Path) -> None:
 
 def test_the_command_makes_the_run_again(tmp_path: Path) -> None:
     run = a_run(tmp_path / "my run", [0.5])
-    said = [b.text for b in section(report_of([run]), "origin").blocks if isinstance(b, Words) and b.code]
-    assert said == [f"fedfuse run '{run}/experiment.toml' --out again"]
+    result = [b.text for b in section(report_of([run]), "origin").blocks if isinstance(b, Words) and b.code]
+    assert result == [f"fedfuse run '{run}/experiment.toml' --out again"]

@@ -28,14 +28,14 @@ def test_an_algorithm_is_said_by_its_name_with_or_without_settings() -> None:
 
 
 def test_a_dotted_setting_is_the_experiments_for_this_algorithm_alone() -> None:
-    said = 'fed-et(lam=0.5, models.clients={"mlp:8"=1, "mlp:6"=1}, models.server="mlp:16")'
-    assert algorithm_settings(said) == {
+    text = 'fed-et(lam=0.5, models.clients={"mlp:8"=1, "mlp:6"=1}, models.server="mlp:16")'
+    assert algorithm_settings(text) == {
         "algorithm.name": "fed-et",
         "algorithm.lam": 0.5,
         "models.clients": {"mlp:8": 1, "mlp:6": 1},
         "models.server": "mlp:16",
     }
-    made = variants(fedfuse.load("digits", SMALL), ["fedavg", said], [0])
+    made = variants(fedfuse.load("digits", SMALL), ["fedavg", text], [0])
     assert [list(each.models.weights) for each in made.values()] == [["mlp:64-32"], ["mlp:8", "mlp:6"]]
     assert {each.run.selection for each in made.values()} == {"uniform"}  # the same cohorts for both
 
@@ -46,10 +46,10 @@ def test_of_run_only_the_rounds_may_differ() -> None:
         algorithm_settings("fedavg(run.seed=3)")
 
 
-@pytest.mark.parametrize("said", ["fedbe(samples=", "fedbe)", "(samples=5)", "fedbe(samples)", ""])
-def test_what_is_neither_is_an_error_that_shows_how_to_say_it(said: str) -> None:
+@pytest.mark.parametrize("text", ["fedbe(samples=", "fedbe)", "(samples=5)", "fedbe(samples)", ""])
+def test_what_is_neither_is_an_error_that_shows_how_to_say_it(text: str) -> None:
     with pytest.raises(FedfuseError, match="Write a name, or a name with settings"):
-        algorithm_settings(said)
+        algorithm_settings(text)
 
 
 def test_each_variant_has_its_algorithm_and_seed_and_nothing_else_differs() -> None:

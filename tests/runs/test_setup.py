@@ -13,7 +13,7 @@ EXPERIMENT = SMALL[1]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("-a", "feddf"), "needs unlabeled data at the server"),
         (("-a", "feddf", "--set", "data.pool.kind=split", "--set", "data.pool.size=60"), "60"),
@@ -32,11 +32,11 @@ EXPERIMENT = SMALL[1]
     ids=str,
 )
 def test_check_and_run_refuse_the_same_in_one_line(
-    cli: CommandLine, arguments: tuple[str, ...], said: str, tmp_path: Path
+    cli: CommandLine, arguments: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
     checked = cli.here("check", EXPERIMENT, *arguments)
     assert (checked.code, checked.out) == (2, "")
-    assert said in checked.err
+    assert message in checked.err
     assert checked.err.count("\n") == 1
     out = tmp_path / "run"
     refused = cli.here("run", EXPERIMENT, *arguments, "--out", out)
@@ -57,7 +57,7 @@ def test_a_directory_without_a_finished_round_is_begun_anew(cli: CommandLine, tm
 @pytest.mark.parametrize("target", ["85", "nan", "-1", "0"])
 def test_a_target_that_is_no_share_is_refused_before_training(cli: CommandLine, target: str, tmp_path: Path) -> None:
     out = tmp_path / "runs"
-    said = cli.here("compare", EXPERIMENT, "-a", "fedavg", "--target", target, "--out", out)
-    assert said.code == 2
-    assert f"--target {target}: give a share of the test set between 0 and 1" in said.err
+    result = cli.here("compare", EXPERIMENT, "-a", "fedavg", "--target", target, "--out", out)
+    assert result.code == 2
+    assert f"--target {target}: give a share of the test set between 0 and 1" in result.err
     assert not out.exists()

@@ -104,12 +104,12 @@ def test_the_median_and_the_ranking_see_validation_data_and_never_test_data(
 ) -> None:
     """Trial 3 has 0.3, and the median of 0.2, 0.6 and 0.4 is 0.4. By test accuracy (0.7) it would have gone on."""
     scripted(lambda number, _: [0.2, 0.6, 0.4, 0.3, 0.5][number])
-    found = sweep(experiment, SPACE, trials=5, out=tmp_path, prune=Median(startup=3, warmup=1))
-    assert [t.state for t in found.trials] == ["complete", "complete", "complete", "pruned", "complete"]
-    assert [t.rounds for t in found.trials] == [4, 4, 4, 2, 4]  # the first round after the warm-up
-    assert [t.validation for t in found.trials] == [0.2, 0.6, 0.4, 0.3, 0.5]
-    assert found.best.number == 1
-    assert [t.number for t in found.ranked] == [1, 4, 2, 0]
+    result = sweep(experiment, SPACE, trials=5, out=tmp_path, prune=Median(startup=3, warmup=1))
+    assert [t.state for t in result.trials] == ["complete", "complete", "complete", "pruned", "complete"]
+    assert [t.rounds for t in result.trials] == [4, 4, 4, 2, 4]  # the first round after the warm-up
+    assert [t.validation for t in result.trials] == [0.2, 0.6, 0.4, 0.3, 0.5]
+    assert result.best.number == 1
+    assert [t.number for t in result.ranked] == [1, 4, 2, 0]
 
 
 def test_nothing_is_pruned_without_pruning_nor_in_the_last_round(
@@ -117,27 +117,27 @@ def test_nothing_is_pruned_without_pruning_nor_in_the_last_round(
 ) -> None:
     scripted(lambda number, _: [0.6, 0.5, 0.4][number])
     for name, prune in (("none", None), ("late", Median(startup=0, warmup=3))):
-        found = sweep(experiment, SPACE, trials=3, out=tmp_path / name, prune=prune)
-        assert {t.state for t in found.trials} == {"complete"}
+        result = sweep(experiment, SPACE, trials=3, out=tmp_path / name, prune=prune)
+        assert {t.state for t in result.trials} == {"complete"}
 
 
 def test_with_several_seeds_the_mean_counts(
     experiment: Experiment, scripted: Callable[[Score], Scripted], tmp_path: Path
 ) -> None:
     scripted(lambda number, made: (number + made.run.seed) / 10)
-    found = sweep(experiment, SPACE, trials=2, out=tmp_path, seeds=3)
-    assert [t.validation for t in found.trials] == pytest.approx([0.1, 0.2])  # of 0, 0.1, 0.2 and of 0.1, 0.2, 0.3
-    assert found.best.paths == ("trial-0001", "trial-0001-seed1", "trial-0001-seed2")
+    result = sweep(experiment, SPACE, trials=2, out=tmp_path, seeds=3)
+    assert [t.validation for t in result.trials] == pytest.approx([0.1, 0.2])  # of 0, 0.1, 0.2 and of 0.1, 0.2, 0.3
+    assert result.best.paths == ("trial-0001", "trial-0001-seed1", "trial-0001-seed2")
 
 
 def test_the_file_of_trials_says_everything(
     experiment: Experiment, scripted: Callable[[Score], Scripted], tmp_path: Path
 ) -> None:
     scripted(bowl)
-    found = sweep(experiment, SPACE, trials=6, out=tmp_path)
-    assert results.read(tmp_path) == found
+    result = sweep(experiment, SPACE, trials=6, out=tmp_path)
+    assert results.read(tmp_path) == result
     facts = json.loads((tmp_path / "trials.json").read_text())
-    assert facts["best"] == found.best.number
+    assert facts["best"] == result.best.number
     assert facts["space"]["local.optimizer"] == {"values": ["sgd", "adam"]}
     assert set(facts["importances"]) == set(SPACE)
     assert sum(facts["importances"].values()) == pytest.approx(1)
@@ -215,15 +215,15 @@ def test_killed_in_mid_trial_it_ends_as_if_it_had_not_been(cli: CommandLine, tmp
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert [t["number"] for t in outcomes(killed)] == [0]
-    said = cli.here(*words, "--out", killed)
-    assert said.code == 0, said.text
+    result = cli.here(*words, "--out", killed)
+    assert result.code == 0, result.text
     assert outcomes(killed) == outcomes(tmp_path / "whole")
     for trial in outcomes(killed):
         assert rounds_of(killed / trial["path"]) == rounds_of(tmp_path / "whole" / trial["path"])
     best = results.read(killed).best
     again = f"fedfuse run {SMALL} --set local.lr={best.parameters['local.lr']!r}"
-    assert again in said.out
-    assert "not used to choose" in said.out
+    assert again in result.out
+    assert "not used to choose" in result.out
 
 
 # What goes wrong.
@@ -240,18 +240,18 @@ def test_a_trial_that_fails_does_not_end_the_sweep(
         def warn(self, message: str) -> None:
             warnings.append(message)
 
-    found = sweep(experiment, SPACE, trials=3, out=tmp_path, display=Notes())
-    assert [t.state for t in found.trials] == ["complete", "failed", "complete"]
-    assert (found.trials[1].reason, found.trials[1].validation) == ("every client was refused", None)
+    result = sweep(experiment, SPACE, trials=3, out=tmp_path, display=Notes())
+    assert [t.state for t in result.trials] == ["complete", "failed", "complete"]
+    assert (result.trials[1].reason, result.trials[1].validation) == ("every client was refused", None)
     assert warnings == ["trial 1 failed: every client was refused"]
 
 
 def test_a_real_trial_fails_when_its_settings_cannot_be_run(cli: CommandLine, tmp_path: Path) -> None:
     words = ("sweep", SMALL, "--param", "partition.clients=2,5000", "--trials", "2", "--rounds", "1", "--out", tmp_path)
-    said = cli.here(*words, "--workers", "1", "--seed", "1")
+    result = cli.here(*words, "--workers", "1", "--seed", "1")
     states = {t["parameters"]["partition.clients"]: t["state"] for t in outcomes(tmp_path)}
-    assert states == {2: "complete", 5000: "failed"}, said.text
-    assert "failed: " in said.out
+    assert states == {2: "complete", 5000: "failed"}, result.text
+    assert "failed: " in result.out
 
 
 def test_a_full_disk_is_not_the_fault_of_the_trial(
@@ -272,12 +272,12 @@ def test_a_directory_of_another_sweep_is_refused(
     scripted(bowl)
     sweep(experiment, SPACE, trials=1, out=tmp_path)
     other = {**SPACE, "local.lr": "0.1..1:log"}
-    for changed, said in (
+    for changed, result in (
         ((experiment, other, 0), r"space.local\.lr: '0\.01\.\.1:log' then, '0\.1\.\.1:log' now"),
         ((experiment, SPACE, 1), "seed: 0 then, 1 now"),
         ((experiment.with_settings({"local.weight_decay": 0.5}), SPACE, 0), r"weight_decay: 0\.0 then, 0\.5 now"),
     ):
-        with pytest.raises(FedfuseError, match=rf"holds another sweep\n  .*{said}\n.*choose another --out"):
+        with pytest.raises(FedfuseError, match=rf"holds another sweep\n  .*{result}\n.*choose another --out"):
             sweep(changed[0], changed[1], seed=changed[2], trials=1, out=tmp_path)
     (tmp_path / "run").mkdir()
     (tmp_path / "run/experiment.toml").touch()
@@ -286,7 +286,7 @@ def test_a_directory_of_another_sweep_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--param", "local.lr=1..0"), "the low end must be less than the high end"),
         (("--param", "local.rl=0.1..1"), "did you mean lr?"),
@@ -300,11 +300,11 @@ def test_a_directory_of_another_sweep_is_refused(
     ],
 )
 def test_a_mistake_is_told_before_anything_is_run(
-    cli: CommandLine, words: tuple[str, ...], said: str, tmp_path: Path
+    cli: CommandLine, words: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
-    done = cli.here("sweep", SMALL, *words, "--out", tmp_path / "sweep")
-    assert done.code == 2
-    assert said in done.err
+    result = cli.here("sweep", SMALL, *words, "--out", tmp_path / "sweep")
+    assert result.code == 2
+    assert message in result.err
     assert not (tmp_path / "sweep").exists()
 
 
@@ -314,6 +314,6 @@ def test_without_optuna_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "optuna", None)
     for module in ("fedfuse.sweeps.search", "fedfuse.sweeps.study"):
         monkeypatch.delitem(sys.modules, module)
-    done = cli.here("sweep", SMALL, "--param", "local.lr=0.1..1", "--out", tmp_path)
-    assert done.code == 2
-    assert 'pip install "fedfuse[sweep]"' in done.err
+    result = cli.here("sweep", SMALL, "--param", "local.lr=0.1..1", "--out", tmp_path)
+    assert result.code == 2
+    assert 'pip install "fedfuse[sweep]"' in result.err

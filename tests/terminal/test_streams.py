@@ -28,18 +28,18 @@ def shell(command: str, **env: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&- <&-"], ids=["output", "all streams"])
 def test_a_run_without_streams_is_a_run(cli: CommandLine, closed: str, tmp_path: Path) -> None:
     arguments = " ".join(QUICK)
-    done = shell(f"{FEDFUSE} {arguments} --out {tmp_path}/run {closed}")
-    assert (done.returncode, done.stderr) == (0, "")
+    process = shell(f"{FEDFUSE} {arguments} --out {tmp_path}/run {closed}")
+    assert (process.returncode, process.stderr) == (0, "")
     assert cli.here(*QUICK, "--out", tmp_path / "as usual").code == 0
     # No file took the place of a closed stream, so nothing was printed into one.
     assert models_of(tmp_path / "run") == models_of(tmp_path / "as usual")
 
 
 def test_an_output_of_ascii_gets_ascii(tmp_path: Path) -> None:
-    done = shell(f"{FEDFUSE} {' '.join(QUICK)} --out {tmp_path}/run", PYTHONIOENCODING="ascii")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("small - fedavg - 1 rounds\n")
-    assert done.stdout.isascii()
+    process = shell(f"{FEDFUSE} {' '.join(QUICK)} --out {tmp_path}/run", PYTHONIOENCODING="ascii")
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout.startswith("small - fedavg - 1 rounds\n")
+    assert process.stdout.isascii()
 
 
 def test_what_an_encoding_lacks_is_written_otherwise() -> None:
@@ -56,11 +56,11 @@ def test_a_signal_ends_a_run_with_a_word(cli: CommandLine, name: str, tmp_path: 
         while not (run / "rounds.jsonl").exists() and time.monotonic() < end:
             time.sleep(0.01)
         os.killpg(process.pid, number)
-        said, _ = process.communicate(timeout=ENOUGH)
+        result, _ = process.communicate(timeout=ENOUGH)
     assert process.returncode == 128 + number
-    assert said.splitlines()[-1] == streams.STOPPED
-    assert "Traceback" not in said
-    assert "KeyboardInterrupt" not in said
+    assert result.splitlines()[-1] == streams.STOPPED
+    assert "Traceback" not in result
+    assert "KeyboardInterrupt" not in result
     last = events.read(run / "events.jsonl")[-1]
     assert (last.kind, last.text) == ("stopped", "keyboard interrupt" if name == "SIGINT" else name)
 
@@ -82,10 +82,10 @@ def test_ctrl_c_while_it_starts_prints_no_traceback(cli: CommandLine, delay: flo
             time.sleep(0.001)
         time.sleep(delay)
         os.killpg(process.pid, signal.SIGINT)
-        said, _ = process.communicate(timeout=ENOUGH)
+        result, _ = process.communicate(timeout=ENOUGH)
     assert process.returncode == 128 + signal.SIGINT
-    assert "Traceback" not in said
-    assert streams.STOPPED in said
+    assert "Traceback" not in result
+    assert streams.STOPPED in result
 
 
 def test_a_signal_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:

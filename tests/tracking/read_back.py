@@ -31,15 +31,15 @@ def from_tensorboard(run: Path) -> Held:
 def from_mlflow(run: Path) -> Held:
     mlflow = import_module("mlflow")
     client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{run.parent / 'mlflow.db'}")
-    (found,) = [
+    (run,) = [
         one
         for group in client.search_experiments()
         for one in client.search_runs([group.experiment_id])
         if one.info.run_name == run.name
     ]
-    assert found.info.status == "FINISHED"
-    history = client.get_metric_history(found.info.run_id, "test/accuracy")
-    return Held([(m.step, m.value) for m in history], set(found.data.metrics), found.data.params)
+    assert run.info.status == "FINISHED"
+    history = client.get_metric_history(run.info.run_id, "test/accuracy")
+    return Held([(m.step, m.value) for m in history], set(run.data.metrics), run.data.params)
 
 
 def from_wandb(run: Path) -> Held:

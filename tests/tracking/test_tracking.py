@@ -180,62 +180,62 @@ def test_a_library_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_round_that_is_done_again_is_not_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest checkpoint is lost: its round is done again, and the tracker had it."""
-    told: list[int] = []
+    calls: list[int] = []
 
     class Notes(Failing):
         def log(self, round: int, scalars: Mapping[str, float]) -> None:
-            told.append(round)
+            calls.append(round)
 
     monkeypatch.setitem(TRACKERS, "mlflow", lambda: Notes("never", OSError()))  # type: ignore[arg-type]
     run = stopped(tmp_path / "run", "mlflow")
     newest = max((run / "checkpoint").iterdir())
     newest.write_bytes(b"damaged")
     fedfuse.run(experiment("mlflow"), run, resume=True)
-    assert told == [1, 2, 3]
+    assert calls == [1, 2, 3]
 
 
 def test_a_kill_costs_a_tracker_that_buffers_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was never closed, so nobody knows what it holds: a new run there has all rounds."""
-    told: list[tuple[str, int]] = []
+    calls: list[tuple[str, int]] = []
 
     class Buffering(Failing):
         buffers = True
         id = "none yet"
 
         def open(self, path: Path, known: str | None, parameters: Parameters) -> str:
-            self.id = known or f"new after {len(told)}"
+            self.id = known or f"new after {len(calls)}"
             return self.id
 
         def log(self, round: int, scalars: Mapping[str, float]) -> None:
-            told.append((self.id, round))
+            calls.append((self.id, round))
 
     monkeypatch.setitem(TRACKERS, "wandb", lambda: Buffering("close", OSError("killed")))  # type: ignore[arg-type]
     run = stopped(tmp_path / "run", "wandb")
     monkeypatch.setitem(TRACKERS, "wandb", lambda: Buffering("never", OSError()))  # type: ignore[arg-type]
     fedfuse.run(experiment("wandb"), run, resume=True)
-    assert told == [*(("new after 0", n) for n in (1, 2)), *(("new after 2", n) for n in (1, 2, 3))]
+    assert calls == [*(("new after 0", n) for n in (1, 2)), *(("new after 2", n) for n in (1, 2, 3))]
 
 
 def test_the_option_beats_the_file(tmp_path: Path, cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
+    calls: list[str] = []
     for name in ("tensorboard", "mlflow"):
-        tracker = type(name, (Failing,), {"log": lambda self, round, scalars, name=name: told.append(name)})
+        tracker = type(name, (Failing,), {"log": lambda self, round, scalars, name=name: calls.append(name)})
         monkeypatch.setitem(TRACKERS, name, lambda tracker=tracker: tracker("never", OSError()))  # type: ignore[arg-type]
     file = tmp_path / "mine.toml"
     file.write_text(SMALL.read_text().replace("[run]", '[run]\ntrack = ["tensorboard"]\nworkers = 1'))
     assert cli.here("run", file, "-r", "1", "--out", tmp_path / "one").code == 0
-    assert told == ["tensorboard"]
+    assert calls == ["tensorboard"]
     assert cli.here("run", file, "-r", "1", "--track", "mlflow", "--out", tmp_path / "two").code == 0
-    assert told == ["tensorboard", "mlflow"]
+    assert calls == ["tensorboard", "mlflow"]
     both = ("--track", "mlflow", "--track", "tensorboard", "--track", "mlflow")
     assert cli.here("compare", file, "-a", "fedavg", "-r", "1", *both, "--out", tmp_path / "three").code == 0
-    assert told[2:] == ["mlflow", "tensorboard"]
+    assert calls[2:] == ["mlflow", "tensorboard"]
 
 
 def test_an_unknown_tracker_is_refused_before_the_run(tmp_path: Path, cli: CommandLine) -> None:
-    said = cli.here("run", SMALL, "--track", "tensorbord", "--out", tmp_path / "run")
-    assert said.code == 2
-    assert "no tracker is called 'tensorbord'; did you mean tensorboard?" in " ".join(said.err.split())
+    result = cli.here("run", SMALL, "--track", "tensorbord", "--out", tmp_path / "run")
+    assert result.code == 2
+    assert "no tracker is called 'tensorbord'; did you mean tensorboard?" in " ".join(result.err.split())
     assert not (tmp_path / "run").exists()
 
 

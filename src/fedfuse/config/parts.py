@@ -133,7 +133,7 @@ class PartSection(NamedSection):
     def build(self) -> Any:
         """Build the part."""
         function = self.function()
-        return signature.call(function, built(self.settings)) if isinstance(function, type) else function
+        return signature.call(function, build_all(self.settings)) if isinstance(function, type) else function
 
 
 @cache
@@ -149,7 +149,7 @@ def part_section(protocol: Any) -> type[PartSection]:
     return SectionOfKind
 
 
-def built(settings: Mapping[str, Any]) -> dict[str, Any]:
+def build_all(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with each section replaced by what it builds."""
     return {key: _build(value) for key, value in settings.items()}
 
@@ -185,10 +185,10 @@ class AlgorithmSection(NamedSection):
             return super().complete(place)
         hints = signature.hints_of(function)
         for parameter in signature.settings_of(function):
-            given, default = self.settings.get(parameter.name), signature.default_of(function, parameter)
-            if isinstance(given, Mapping) and "name" not in given and is_dataclass(default):
-                stated = file_value(default, hints[parameter.name])
-                self.__pydantic_extra__[parameter.name] = {"name": stated.name, **stated.settings, **given}
+            value, default = self.settings.get(parameter.name), signature.default_of(function, parameter)
+            if isinstance(value, Mapping) and "name" not in value and is_dataclass(default):
+                section = file_value(default, hints[parameter.name])
+                self.__pydantic_extra__[parameter.name] = {"name": section.name, **section.settings, **value}
         return super().complete(place)
 
     def settings_schema(self) -> type[BaseModel]:
@@ -218,7 +218,7 @@ class AlgorithmSection(NamedSection):
 
     def build(self) -> Algorithm:
         """Build the algorithm."""
-        algorithm = signature.call(self.function(), built(self.settings))
+        algorithm = signature.call(self.function(), build_all(self.settings))
         if not isinstance(algorithm, Algorithm):
             raise FedfuseError(f"algorithm {self.name!r} returned a {type(algorithm).__name__}, not an Algorithm")
         return algorithm

@@ -31,12 +31,12 @@ from fedfuse.types import Failure, FedfuseError, Groups, ServerState, Task, Upda
 
 HELLO = 120.0  # seconds for a new node to declare which client it serves
 REACH = 60.0  # seconds for the SuperLink to answer
-PUSHED = 16  # messages per push: their contents are in memory at once, except what they share
+PUSH_SIZE = 16  # messages per push: their contents are in memory at once, except what they share
 AT_NODE = "at-node"  # group in a checkpoint: the round of the valid memory, which is stored at the node
 
 
 @dataclass(frozen=True)
-class Asked:
+class SentTask:
     """A client that was sent a task, with its node and the id of the message."""
 
     client: int
@@ -63,23 +63,25 @@ class OverGrid:
         online = with_timeout(HELLO + REACH, lambda: self._roster.update(self._grid, HELLO))
         deadline, attempt = monotonic() + self._timeout, secrets.token_hex(8)
         outcomes = self._push_tasks(tasks, online, ctx, attempt)
-        ids = [asked.id for asked in outcomes if isinstance(asked, Asked)]
+        ids = [sent_task.id for sent_task in outcomes if isinstance(sent_task, SentTask)]
         with Replies(self._grid, ids, self._scratch / attempt) as replies:
-            for asked in outcomes:
-                if isinstance(asked, Failure):
-                    yield asked
+            for sent_task in outcomes:
+                if isinstance(sent_task, Failure):
+                    yield sent_task
                     continue
-                answers = replies.take(asked.id, deadline)
+                answers = replies.take(sent_task.id, deadline)
                 try:
-                    yield self._checked_update(answers, asked, attempt, algorithm, ctx, server)
+                    yield self._checked_update(answers, sent_task, attempt, algorithm, ctx, server)
                 except Refused as refusal:
-                    yield Failure(asked.client, str(refusal))
+                    yield Failure(sent_task.client, str(refusal))
 
-    def _push_tasks(self, tasks: Iterable[Task], online: set[int], ctx: Context, attempt: str) -> list[Asked | Failure]:
+    def _push_tasks(
+        self, tasks: Iterable[Task], online: set[int], ctx: Context, attempt: str
+    ) -> list[SentTask | Failure]:
         """Send the tasks in batches of messages. Raise if the SuperLink does not accept them."""
         encoder, stream = wire.Encoder(), iter(tasks)
-        outcomes: list[Asked | Failure] = []
-        while batch := list(islice(stream, PUSHED)):
+        outcomes: list[SentTask | Failure] = []
+        while batch := list(islice(stream, PUSH_SIZE)):
             nodes = [self._node(task.client, online) for task in batch]
             messages = [
                 self._message(task, node, ctx, attempt, encoder)
@@ -111,7 +113,13 @@ class OverGrid:
         return Message(content, node, MessageType.TRAIN, ttl=self._timeout, group_id=str(task.round))
 
     def _checked_update(
-        self, answers: list[Reply], asked: Asked, attempt: str, algorithm: Algorithm, ctx: Context, server: ServerState
+        self,
+        answers: list[Reply],
+        sent_task: SentTask,
+        attempt: str,
+        algorithm: Algorithm,
+        ctx: Context,
+        server: ServerState,
     ) -> Update:
         if not answers:
             raise Refused(f"did not answer within {self._timeout:g} s")
@@ -121,12 +129,14 @@ class OverGrid:
         if reply.problem is not None:
             raise Refused(reply.problem)
         identity = (reply.sender, reply.answers, *(reply.about.get(key) for key in ("client", "round", "attempt")))
-        if identity != (asked.node, asked.id, asked.client, ctx.round, attempt):
+        if identity != (sent_task.node, sent_task.id, sent_task.client, ctx.round, attempt):
             raise Refused("sent a reply that does not match its task of this round")
-        template = server.models.get(ctx.archs[asked.client])
-        update = Expected(asked.client, template, algorithm.expect(server, asked.client, ctx)).update(reply.take())
+        template = server.models.get(ctx.archs[sent_task.client])
+        update = Expected(sent_task.client, template, algorithm.expect(server, sent_task.client, ctx)).update(
+            reply.take()
+        )
         if reply.about.get("kept") is True:
-            self._new[asked.client] = ctx.round
+            self._new[sent_task.client] = ctx.round
         return update
 
     def settle(self, accepted: Collection[int]) -> None:
@@ -155,10 +165,10 @@ def _push(grid: Grid, messages: list[Message]) -> list[str]:
     return list(grid.push_messages(messages)) if messages else []
 
 
-def _outcome(client: int, node: int | None, id: str | None) -> Asked | Failure:
+def _outcome(client: int, node: int | None, id: str | None) -> SentTask | Failure:
     if node is None:
         return Failure(client, "has no node online")
-    return Failure(client, "could not be sent its task") if not id else Asked(client, node, id)
+    return Failure(client, "could not be sent its task") if not id else SentTask(client, node, id)
 
 
 def _statistics(train: Examples) -> dict[str, ConfigRecordValues]:

@@ -241,7 +241,7 @@ def _ray(experiment: Experiment, clients: int) -> Iterator[dict[str, Any]]:
 
 def _gpus_per_client(device: str, at_once: int) -> float:
     """Return the share of this machine's GPUs that Ray gives to each of the clients that run at the same time."""
-    if devices.chosen(device).type != "cuda":
+    if devices.resolve(device).type != "cuda":
         return 0.0
     return torch.accelerator.device_count() / at_once
 

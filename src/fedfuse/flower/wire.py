@@ -18,7 +18,7 @@ from fedfuse.types import Failure, FedfuseError, Task, Tensors, Update
 PROTOCOL = 1  # incremented when the format changes; a node refuses tasks of another version
 TASK, UPDATE, ABOUT, BLOB = "task", "update", "about", "blob"
 REPLIED = ("protocol", "client", "round", "attempt", "kept", "failure", "partition-id", "capability")
-HELD = 8  # encoded tasks in the cache: one per architecture, if clients share models
+CACHE_SIZE = 8  # encoded tasks in the cache: one per architecture, if clients share models
 NOBODY = -1  # placeholder for the client in a task's blob
 LONGEST_REASON = 500
 
@@ -36,7 +36,7 @@ class Encoder:
         groups = task.groups()
         key = tuple(id(group) for group in groups)
         if key not in self._cache:
-            if len(self._cache) == HELD:
+            if len(self._cache) == CACHE_SIZE:
                 del self._cache[next(iter(self._cache))]
             self._cache[key] = groups, array_of(codec.encode_task(replace(task, client=NOBODY)))
         return self._cache[key][1]
@@ -91,9 +91,9 @@ def whole(facts: About, key: str) -> int:
     return value
 
 
-def reply(asked: About, answer: Update | Failure, kept: bool) -> RecordDict:
+def reply(request: About, answer: Update | Failure, kept: bool) -> RecordDict:
     """Return the content of a node's reply: its update, or the reason of its failure."""
-    task_facts: dict[str, ConfigRecordValues] = {key: asked[key] for key in ("client", "round", "attempt")}
+    task_facts: dict[str, ConfigRecordValues] = {key: request[key] for key in ("client", "round", "attempt")}
     if isinstance(answer, Failure):
         return content({**task_facts, "failure": excerpt(answer.reason)})
     return content({**task_facts, "kept": kept}, UPDATE, array_of(codec.encode_update(answer)))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from fedfuse import rng
-from fedfuse.batches import Batch, forward, moved
+from fedfuse.batches import Batch, forward, to_device
 from fedfuse.predict import Pool
 
 
@@ -21,7 +21,7 @@ def recompute_batch_norm(net: nn.Module, pool: Pool, rows: Tensor, batch_size: i
     device = next(net.parameters()).device
     batches = (_Movable(pool.batch(index)) for index in torch.split(rows, batch_size)[:whole])
     with torch.no_grad(), rng.ambient(layers, device):
-        update_bn(batches, _Called(net), device=device)
+        update_bn(batches, _OneArgument(net), device=device)
 
 
 class _Movable:
@@ -31,10 +31,10 @@ class _Movable:
         self.batch = batch
 
     def to(self, device: torch.device) -> Batch:
-        return moved(self.batch, device)
+        return to_device(self.batch, device)
 
 
-class _Called(nn.Module):
+class _OneArgument(nn.Module):
     """A net that takes its batch as one argument."""
 
     def __init__(self, net: nn.Module) -> None:

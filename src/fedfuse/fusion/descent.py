@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedfuse import optimizers, rng
-from fedfuse.batches import Batch, forward, images_of, moved
+from fedfuse.batches import Batch, forward, images_of, to_device
 from fedfuse.data.augment import augmentation
 from fedfuse.fusion.labelling import SoftLabels
 from fedfuse.predict import Pool
@@ -68,7 +68,7 @@ class Descent:
 
     def _step(self, x: Batch, probs: Tensor) -> None:
         """One gradient step on inputs (B, ...) with soft labels (B, C)."""
-        logits = forward(self.net, moved(x, self._device))
+        logits = forward(self.net, to_device(x, self._device))
         if self._has_temperature:
             logits = logits / self.labels.temperature
         loss = F.cross_entropy(logits, probs.to(self._device))

@@ -126,9 +126,9 @@ class Distilled:
             )
             logits_of(net, runs.labels.pool, labels.rows[: self.distiller.batch_size], f"the student {arch}")
         except NotFiniteError as problem:
-            kept, which = runs.better(start, previous, labels)
+            fallback, which = runs.better(start, previous, labels)
             reason = f"{problem}; the server keeps {which}"
-            return kept, Student(0, FirstAndLast(math.nan, math.nan), reason, before, diverged=True)
+            return fallback, Student(0, FirstAndLast(math.nan, math.nan), reason, before, diverged=True)
         student = Snapshot.of(arch, net)
         losses = FirstAndLast(float(end.losses[0]), float(end.losses[-1]))
         after = runs.quality(student, f"the student {arch}")

@@ -35,16 +35,16 @@ def needs_classes(name: str) -> bool:
     """Whether a teacher is a function of the number of classes, and so cannot state it."""
     if not _is_factory(name):
         return False
-    return bool(inspect.signature(signature.imported(name, "teacher")).parameters)
+    return bool(inspect.signature(signature.import_function(name, "teacher")).parameters)
 
 
 def load_teacher(name: str, title: str, data: Raw, classes: int | None) -> NamedModel:
     """Load a trained model. `classes` is for functions that take it."""
     if _is_factory(name):
-        return _made(name, title, data, classes)
+        return _from_function(name, title, data, classes)
     if (source := _hugging_face_source(name)) is None:
         return _from_fedfuse(name, title)
-    return _trained(source, title, data)
+    return _from_hugging_face(source, title, data)
 
 
 def load_student(name: str, data: Raw, classes: int, seed: int) -> NamedModel:
@@ -74,8 +74,8 @@ def _is_factory(name: str) -> bool:
 
 def _hugging_face_source(name: str) -> str | None:
     """Return the id or folder of a Hugging Face model; None for a model of fedfuse."""
-    given = name.removeprefix(HF)
-    path = Path(given).expanduser()
+    source = name.removeprefix(HF)
+    path = Path(source).expanduser()
     if path.is_dir():
         if not name.startswith(HF) and _is_exported(path):
             return None
@@ -86,9 +86,9 @@ def _hugging_face_source(name: str) -> str | None:
         return str(path)
     if not name.startswith(HF) and path.is_file():
         return None
-    if not name.startswith(HF) or given.startswith(("/", ".", "~")):
-        raise FedfuseError(f"there is no {given}: give {KINDS}")
-    return given
+    if not name.startswith(HF) or source.startswith(("/", ".", "~")):
+        raise FedfuseError(f"there is no {source}: give {KINDS}")
+    return source
 
 
 def _is_exported(folder: Path) -> bool:
@@ -100,17 +100,17 @@ def _is_exported(folder: Path) -> bool:
 
 
 def _from_fedfuse(name: str, title: str) -> NamedModel:
-    loaded = load_model(Path(name).expanduser())
-    reading = NumberReading(loaded.shape, loaded.mean, loaded.std)
-    return NamedModel(title, loaded.net, reading, loaded.labels, loaded.arch)
+    model = load_model(Path(name).expanduser())
+    reading = NumberReading(model.shape, model.mean, model.std)
+    return NamedModel(title, model.net, reading, model.labels, model.arch)
 
 
-def _made(name: str, title: str, data: Raw, classes: int | None) -> NamedModel:
+def _from_function(name: str, title: str, data: Raw, classes: int | None) -> NamedModel:
     """The net of a user's function, which takes inputs with the statistics of the pool."""
     if isinstance(data, Texts):
         raise FedfuseError(f"{name} has no tokenizer for the texts of {data.name}: save the model, and name its folder")
     shape = tuple(data.x.shape[1:])
-    function = signature.imported(name, "teacher")
+    function = signature.import_function(name, "teacher")
     arguments = {"classes": classes, "shape": shape} if needs_classes(name) else {}
     try:
         with rng.ambient(rng.generator(0, "teacher")):
@@ -124,7 +124,7 @@ def _made(name: str, title: str, data: Raw, classes: int | None) -> NamedModel:
     return NamedModel(title, net, NumberReading(shape, data.mean, data.std), labels_of(net), name)
 
 
-def _trained(source: str, title: str, data: Raw) -> NamedModel:
+def _from_hugging_face(source: str, title: str, data: Raw) -> NamedModel:
     """A Hugging Face classifier with all its weights."""
     folder = Path(source)
     if folder.is_dir() and not any(folder.glob("*.safetensors")):
@@ -142,8 +142,8 @@ def _to_train(source: str, title: str, data: Raw, classes: int) -> NamedModel:
     """A Hugging Face classifier with a new head if it had other classes; without weights, a fresh one."""
     folder, auto = Path(source), _classifier(data)
     fresh = folder.is_dir() and not any(folder.glob("*.safetensors"))
-    if fresh and (pickled := next(folder.glob("*.bin"), None)) is not None:
-        raise FedfuseError(f"{title} has its weights in {pickled.name}, a pickle: save them as safetensors")
+    if fresh and (pickle_file := next(folder.glob("*.bin"), None)) is not None:
+        raise FedfuseError(f"{title} has its weights in {pickle_file.name}, a pickle: save them as safetensors")
     with _loading(title):
         if fresh:
             config = _transformers().AutoConfig.from_pretrained(source, num_labels=classes, trust_remote_code=False)

@@ -28,7 +28,7 @@ def places(teacher: Teacher, width: int, classes: int, labels: Names | None, kno
     if known is None and teacher.numbers not in (None, tuple(range(classes))):
         known = teacher.numbers
     if known is not None:
-        return _stated(teacher, width, classes, labels, known)
+        return _places_of_known(teacher, width, classes, labels, known)
     if teacher.labels is None or labels is None:
         if width != classes:
             raise FedfuseError(
@@ -48,7 +48,7 @@ def places(teacher: Teacher, width: int, classes: int, labels: Names | None, kno
     return torch.tensor([labels.index(name) for name in teacher.labels])
 
 
-def _stated(teacher: Teacher, width: int, classes: int, labels: Names | None, known: Known) -> Tensor:
+def _places_of_known(teacher: Teacher, width: int, classes: int, labels: Names | None, known: Known) -> Tensor:
     if isinstance(known, str | Set):
         raise FedfuseError(
             f"knows of {teacher.title} is {known!r}: give a list of classes, in the order of its outputs"

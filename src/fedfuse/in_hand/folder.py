@@ -18,7 +18,7 @@ from fedfuse.fusion.target import MeanLogits, Target
 from fedfuse.in_hand.by_name import load_student, load_teacher, needs_classes
 from fedfuse.in_hand.classes import places
 from fedfuse.in_hand.fuse import fuse
-from fedfuse.in_hand.logit_cache import LogitCache, StoredLogits, WithoutRow, numbered
+from fedfuse.in_hand.logit_cache import LogitCache, StoredLogits, WithoutRow, with_row_numbers
 from fedfuse.in_hand.progress import Bars
 from fedfuse.in_hand.raw import Raw, read_labeled, read_pool
 from fedfuse.in_hand.readings import NamedModel, all_rows, inputs_hash
@@ -53,7 +53,7 @@ class FusedFolder:
 
 
 @dataclass(frozen=True)
-class _Checked:
+class _TeacherProbe:
     """A teacher that was tried: what loads it, and its logits on a few rows of the pool."""
 
     title: str
@@ -99,18 +99,18 @@ def fuse_to_folder(
     """
     out = Path(out)
     check_folder(out)
-    where = devices.chosen(device)
+    where = devices.resolve(device)
     parts = _read(pool, validation, test, Location.at(data_dir))
     distiller.plan(len(parts[POOL]))
-    checked = _check_teachers(teachers, parts, where)
-    classes = checked[0].probe.shape[1]
+    probes = _check_teachers(teachers, parts, where)
+    classes = probes[0].probe.shape[1]
     learner = load_student(student, parts[POOL], classes, seed)
-    labels = _class_names(checked, learner, classes)
+    labels = _class_names(probes, learner, classes)
     _check_student(learner, parts, classes)
-    parts = {name: _relabeled(name, raw, labels, classes) for name, raw in parts.items()}
+    parts = {name: _match_labels(name, raw, labels, classes) for name, raw in parts.items()}
     with Bars(progress) as bars:
         cache = LogitCache(Location.at(data_dir).cache, bars)
-        outcome = _run_teachers(checked, parts, labels, classes, cache, where)
+        outcome = _run_teachers(probes, parts, labels, classes, cache, where)
     fused = _distil(outcome, learner, parts, target, distiller, device, seed, progress)
     rows, fused = _rows(fused, outcome, learner, parts, target)
     settings = {
@@ -131,7 +131,7 @@ def _read(pool: str, validation: str | None, test: str | None, location: Locatio
     return parts
 
 
-def _check_teachers(names: Sequence[str], parts: Mapping[str, Raw], where: torch.device) -> list[_Checked]:
+def _check_teachers(names: Sequence[str], parts: Mapping[str, Raw], where: torch.device) -> list[_TeacherProbe]:
     """Load and try every teacher once, so that a bad one is found before a good one is run."""
     if not names:
         raise FedfuseError("there is no teacher: name at least one model")
@@ -139,19 +139,19 @@ def _check_teachers(names: Sequence[str], parts: Mapping[str, Raw], where: torch
         raise FedfuseError(f"{twice[0]} is named twice: name each teacher once")
     short = [Path(name).name for name in names]
     titles = [s if short.count(s) == 1 else name for s, name in zip(short, names, strict=True)]
-    checked: dict[str, _Checked] = {}
+    probes: dict[str, _TeacherProbe] = {}
     classes = None
     # Functions that take the number of classes come last: the other teachers state it.
     for name, title in sorted(zip(names, titles, strict=True), key=lambda pair: needs_classes(pair[0])):
-        checked[name] = _check_teacher(name, title, parts, classes or _classes_of(parts), where)
-        width = checked[name].probe.shape[1]
+        probes[name] = _check_teacher(name, title, parts, classes or _classes_of(parts), where)
+        width = probes[name].probe.shape[1]
         if width != (classes or width):
-            first = next(iter(checked.values())).title
+            first = next(iter(probes.values())).title
             raise FedfuseError(
                 f"{title} gives logits for {width} classes, {first} for {classes}: choose teachers of the same classes"
             )
         classes = width
-    return [checked[name] for name in names]
+    return [probes[name] for name in names]
 
 
 def _classes_of(parts: Mapping[str, Raw]) -> int | None:
@@ -165,17 +165,17 @@ def _classes_of(parts: Mapping[str, Raw]) -> int | None:
 
 def _check_teacher(
     name: str, title: str, parts: Mapping[str, Raw], classes: int | None, where: torch.device
-) -> _Checked:
+) -> _TeacherProbe:
     def load() -> NamedModel:
         return load_teacher(name, title, parts[POOL], classes)
 
     model = load()
-    with devices.placed(model.net, where):
-        probe = _tried(model, parts)
-    return _Checked(title, load, model.labels, probe)
+    with devices.on_device(model.net, where):
+        probe = _probe(model, parts)
+    return _TeacherProbe(title, load, model.labels, probe)
 
 
-def _tried(model: NamedModel, parts: Mapping[str, Raw]) -> Tensor:
+def _probe(model: NamedModel, parts: Mapping[str, Raw]) -> Tensor:
     """Return a model's logits on the first rows of the pool. Raise an error if it cannot read all parts."""
     pools = {name: model.reading.pool(raw, model.title) for name, raw in parts.items()}
     try:
@@ -190,25 +190,25 @@ def _tried(model: NamedModel, parts: Mapping[str, Raw]) -> Tensor:
 
 
 def _check_student(learner: NamedModel, parts: Mapping[str, Raw], classes: int) -> None:
-    width = _tried(learner, parts).shape[1]
+    width = _probe(learner, parts).shape[1]
     if width != classes:
         raise FedfuseError(
             f"{learner.title} gives logits for {width} classes, the teachers for {classes}: choose another student"
         )
 
 
-def _class_names(checked: Sequence[_Checked], learner: NamedModel, classes: int) -> Names | None:
+def _class_names(probes: Sequence[_TeacherProbe], learner: NamedModel, classes: int) -> Names | None:
     """Return the names of the classes, in the student's order if it has the teachers' names."""
-    named = [one.labels for one in checked if one.labels is not None]
+    named = [one.labels for one in probes if one.labels is not None]
     labels = named[0] if named else learner.labels
     if labels is not None and learner.labels is not None and set(labels) == set(learner.labels):
         labels = learner.labels
-    for one in checked:
+    for one in probes:
         places(Teacher(one.title, nn.Identity(), one.labels), classes, classes, labels, None)  # raises for a stranger
     return labels
 
 
-def _relabeled(part: str, raw: Raw, labels: Names | None, classes: int) -> Raw:
+def _match_labels(part: str, raw: Raw, labels: Names | None, classes: int) -> Raw:
     """Return labeled data with the student's numbers of the classes, by name where the names are the same."""
     if raw.y is None:
         return raw
@@ -224,7 +224,7 @@ def _relabeled(part: str, raw: Raw, labels: Names | None, classes: int) -> Raw:
 
 
 def _run_teachers(
-    checked: Sequence[_Checked],
+    probes: Sequence[_TeacherProbe],
     parts: Mapping[str, Raw],
     labels: Names | None,
     classes: int,
@@ -234,26 +234,26 @@ def _run_teachers(
     """Return what all teachers, and the average of their weights, say of all parts. One is in memory at a time."""
     logits: dict[str, list[Tensor]] = {name: [] for name in parts}
     mean, readings, like = WeightAverage(), set(), None
-    for one in checked:
+    for one in probes:
         model = one.load()
         outputs = places(Teacher(one.title, model.net, one.labels), classes, classes, labels, None)
         pools = {name: model.reading.pool(raw, one.title) for name, raw in parts.items()}
-        with devices.placed(model.net, where):
+        with devices.on_device(model.net, where):
             for name, pool in pools.items():
                 own = cache.logits(model, pool, parts[name].name, one.probe)
                 logits[name].append(own if outputs is None else own[:, outputs.argsort()])
         readings.add(inputs_hash(pools[POOL]))
         mean.add(model.net, 1.0, aligned=outputs is None and len(readings) == 1)
         like = like or model
-    net = mean.value() if len(checked) > 1 else None
-    judged = [name for name in (VALIDATION, TEST) if name in parts] or [POOL]
+    net = mean.value() if len(probes) > 1 else None
+    evaluation_parts = [name for name in (VALIDATION, TEST) if name in parts] or [POOL]
     average = {}
     if net is not None and like is not None:
-        with devices.placed(net, where):
-            for name in judged:
+        with devices.on_device(net, where):
+            for name in evaluation_parts:
                 inputs = like.reading.pool(parts[name], "the average of weights")
                 average[name] = logits_of(net, inputs, all_rows(inputs), "the average of weights")
-    return _Outcome(tuple(one.title for one in checked), logits, average)
+    return _Outcome(tuple(one.title for one in probes), logits, average)
 
 
 def _distil(
@@ -275,9 +275,9 @@ def _distil(
     inputs = {name: learner.reading.pool(parts[name], learner.title) for name in used}
     held_out = None
     if VALIDATION in parts:
-        held_out = (numbered(inputs[VALIDATION], len(parts[POOL])), parts[VALIDATION].y)
+        held_out = (with_row_numbers(inputs[VALIDATION], len(parts[POOL])), parts[VALIDATION].y)
     return fuse(
-        stand_ins, WithoutRow(learner.net), numbered(inputs[POOL], 0), target=target, distiller=distiller,
+        stand_ins, WithoutRow(learner.net), with_row_numbers(inputs[POOL], 0), target=target, distiller=distiller,
         validation=held_out, device=device, seed=seed, progress=progress,
     )  # fmt: skip
 
@@ -291,7 +291,7 @@ def _rows(
     test = None
     if TEST in parts:
         pool = learner.reading.pool(parts[TEST], learner.title)
-        test = _accuracy(logits_of(trained(fused), pool, all_rows(pool), learner.title), parts[TEST])
+        test = _accuracy(logits_of(student_net(fused), pool, all_rows(pool), learner.title), parts[TEST])
     rows = [
         Row(title, quality.accuracy, _of(outcome.logits, TEST, parts, number), quality.agreement)
         for number, (title, quality) in enumerate(zip(outcome.titles, fused.teachers, strict=True))
@@ -314,7 +314,7 @@ def _rows(
     )
 
 
-def trained(fused: Fused) -> nn.Module:
+def student_net(fused: Fused) -> nn.Module:
     """Return the student itself, which takes its inputs without row numbers."""
     assert isinstance(fused.model, WithoutRow)
     return fused.model.net

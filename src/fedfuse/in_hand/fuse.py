@@ -16,10 +16,10 @@ from fedfuse.fusion.loss import Loss, SoftCrossEntropy
 from fedfuse.fusion.table import TensorPool, logits_of, reachable
 from fedfuse.fusion.target import MeanLogits, Target, checked_weight
 from fedfuse.in_hand.classes import CompletedTarget, Known, places
-from fedfuse.in_hand.pools import as_pool, labeled
-from fedfuse.in_hand.progress import Bars, watched
+from fedfuse.in_hand.pools import as_labeled_pool, as_pool
+from fedfuse.in_hand.progress import Bars, with_bar
 from fedfuse.in_hand.result import Fused, Judge
-from fedfuse.in_hand.teachers import Names, chosen_labels, each_teacher
+from fedfuse.in_hand.teachers import Names, class_names, each_teacher
 from fedfuse.predict import device_of, evaluating
 from fedfuse.types import FedfuseError, NotFiniteError
 
@@ -54,29 +54,29 @@ def fuse(
     seed: the source of all randomness. The arguments are not changed.
     progress: whether to show progress; by default on a terminal.
     """
-    names = chosen_labels(labels, student)
-    where = None if device is None else devices.chosen(device)
-    inputs, held_out = as_pool(pool), None if validation is None else labeled(validation, "validation")
+    names = class_names(labels, student)
+    where = None if device is None else devices.resolve(device)
+    inputs, held_out = as_pool(pool), None if validation is None else as_labeled_pool(validation, "validation")
     steps = distiller.plan(len(inputs))
     rows = reachable(len(inputs), steps, distiller.batch_size, rng.generator(seed, "pool"))
     model = copy.deepcopy(student)
     model.zero_grad(set_to_none=True)
     home = device_of(model)
-    with devices.placed(model, where or home), Bars(progress) as bars:
+    with devices.on_device(model, where or home), Bars(progress) as bars:
         classes = _width(model, inputs, rows, names)
         judge = Judge(held_out, classes, target)
         soft = _labels(teachers, inputs, rows, classes, names, weights, knows, target, judge, where, bars)
         soft = loss(soft)
         with evaluating(model):  # restores the student's modes after the distiller
             result = distiller(
-                model, watched(inputs, bars, "distilling", steps), soft, judge.accuracy_of(model),
+                model, with_bar(inputs, bars, "distilling", steps), soft, judge.accuracy_of(model),
                 lambda what: rng.generator(seed, "distil", what),
             )  # fmt: skip
         model.zero_grad(set_to_none=True)
-        judged = judge.value(model, inputs, soft)
+        qualities = judge.value(model, inputs, soft)
     return Fused(
-        model, result.steps, result.losses, result.validation, result.reason, names, judged.teachers, judged.average,
-        judged.ensemble, judged.student,
+        model, result.steps, result.losses, result.validation, result.reason, names, qualities.teachers,
+        qualities.average, qualities.ensemble, qualities.student,
     )  # fmt: skip
 
 
@@ -102,13 +102,13 @@ def _labels(
         weight = 1.0 if weights is None else float(_of_each(weights, count, "weights"))
         known = None if knows is None else _of_each(knows, count, "knows")
         net = teacher.net
-        with devices.placed(net, where or device_of(net)):
-            logits = logits_of(net, watched(inputs, bars, teacher.title, rows=len(rows)), rows, teacher.title)
+        with devices.on_device(net, where or device_of(net)):
+            logits = logits_of(net, with_bar(inputs, bars, teacher.title, rows=len(rows)), rows, teacher.title)
             outputs = places(teacher, logits.shape[1], classes, names, known)
             judge.teacher(teacher, net, running.add(logits, weight, outputs), outputs, weight)
-    for what, given in (("weights", weights), ("knows", knows)):
-        if given is not None and count < len(given):
-            raise FedfuseError(f"{len(given)} {what} were given for {count} teachers: give one each")
+    for what, values in (("weights", weights), ("knows", knows)):
+        if values is not None and count < len(values):
+            raise FedfuseError(f"{len(values)} {what} were given for {count} teachers: give one each")
     if not count:
         raise FedfuseError("there is no teacher: give the ensemble at least one model")
     probs, floor, diversity = running.value()

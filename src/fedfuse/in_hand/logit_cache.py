@@ -14,7 +14,7 @@ from fedfuse.batches import Batch, forward, length
 from fedfuse.data import arrays
 from fedfuse.fusion.spill import SpillingRows
 from fedfuse.fusion.table import TensorPool, logits_of
-from fedfuse.in_hand.progress import Bars, watched
+from fedfuse.in_hand.progress import Bars, with_bar
 from fedfuse.in_hand.raw import hash_of
 from fedfuse.in_hand.readings import NamedModel, NumberPool, all_rows, inputs_hash
 from fedfuse.types import DamagedError
@@ -38,13 +38,13 @@ class LogitCache:
         """
         folder = self._folder / _key(model.net, pool, probe)
         try:
-            kept = arrays.read(folder)[0]["logits"]
-            if len(kept) == len(pool):
-                return kept
+            logits = arrays.read(folder)[0]["logits"]
+            if len(logits) == len(pool):
+                return logits
         except (DamagedError, KeyError):
             arrays.remove(folder)
         logits = logits_of(
-            model.net, watched(pool, self._bars, model.title, rows=len(pool)), all_rows(pool), model.title
+            model.net, with_bar(pool, self._bars, model.title, rows=len(pool)), all_rows(pool), model.title
         )
         self.computed.add(model.title)
         try:
@@ -86,7 +86,7 @@ class WithoutRow(nn.Module):
         return forward(self.net, inputs.get(IMAGES, inputs))
 
 
-def numbered(pool: NumberPool | TensorPool, first: int) -> dict[str, Tensor]:
+def with_row_numbers(pool: NumberPool | TensorPool, first: int) -> dict[str, Tensor]:
     """Return inputs with row numbers from `first` on. Past a bound, images are kept in a mapped file."""
     if isinstance(pool, TensorPool) and not isinstance(pool.x, Tensor):
         inputs = dict(pool.x)

@@ -78,15 +78,15 @@ def _check(x: Tensor, what: str) -> None:
 
 def _read(pool: Any, what: str, bound: int) -> Batch:
     """Read a dataset or batches once, in order."""
-    kept: dict[str, SpillingRows] = {}
+    columns: dict[str, SpillingRows] = {}
     single = True
     for batch in _batches(pool, what):
         single = isinstance(batch, Tensor)
         for name, tensor in ({"": batch} if isinstance(batch, Tensor) else batch).items():
-            kept.setdefault(name, SpillingRows(tensor.dtype, bound)).append(tensor)
-    if not kept:
+            columns.setdefault(name, SpillingRows(tensor.dtype, bound)).append(tensor)
+    if not columns:
         raise FedfuseError(f"{what} is empty: give unlabeled inputs to distil on")
-    return kept[""].whole() if single else {name: rows.whole() for name, rows in kept.items()}
+    return columns[""].whole() if single else {name: rows.whole() for name, rows in columns.items()}
 
 
 def _batches(pool: Any, what: str) -> Iterator[Batch]:
@@ -98,7 +98,7 @@ def _batches(pool: Any, what: str) -> Iterator[Batch]:
         return
     for start in range(0, len(pool), CHUNK):
         items = [_whole(_without_label(pool[i]), what) for i in range(start, min(start + CHUNK, len(pool)))]
-        yield _stacked(items, what)
+        yield _stack(items, what)
 
 
 def _is_indexed(pool: Any) -> bool:
@@ -113,7 +113,7 @@ def _without_label(item: Any) -> Any:
     return item
 
 
-def _stacked(items: list[Batch], what: str) -> Batch:
+def _stack(items: list[Batch], what: str) -> Batch:
     try:
         if isinstance(items[0], Tensor):
             return torch.stack([item for item in items if isinstance(item, Tensor)])
@@ -122,7 +122,7 @@ def _stacked(items: list[Batch], what: str) -> Batch:
         raise FedfuseError(f"{what}'s examples differ in shape or keys ({error}): pad or resize them to one") from error
 
 
-def labeled(data: Any, what: str) -> tuple[TensorPool, Tensor]:
+def as_labeled_pool(data: Any, what: str) -> tuple[TensorPool, Tensor]:
     """Return inputs and labels (N,) of (x, y), a labeled dataset, or a mapping with labels."""
     x, y = _split(data, what)
     inputs, labels = as_pool(x, what), _tensor(y, f"{what}'s labels").detach().cpu()

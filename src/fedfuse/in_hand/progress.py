@@ -14,11 +14,11 @@ from fedfuse.predict import Pool
 
 
 class Bars:
-    """Bars on standard error, removed at the end. Without `shown`, nothing."""
+    """Bars on standard error, removed at the end. By default, only on a terminal."""
 
-    def __init__(self, shown: bool | None) -> None:
-        on = shown if shown is not None else sys.stderr is not None and sys.stderr.isatty()
-        console = Console(stderr=True, force_terminal=shown or None)
+    def __init__(self, show: bool | None) -> None:
+        on = show if show is not None else sys.stderr is not None and sys.stderr.isatty()
+        console = Console(stderr=True, force_terminal=show or None)
         self._bars = Progress(console=console, transient=True, disable=not on)
 
     def __enter__(self) -> Bars:
@@ -36,7 +36,7 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class _Watched:
+class _PoolWithBar:
     """A pool that advances a bar with each batch that is read."""
 
     pool: Pool
@@ -52,10 +52,10 @@ class _Watched:
         return self.pool.batch(index)
 
     def lengths(self, rows: Tensor) -> Tensor | None:
-        found: Tensor | None = getattr(self.pool, "lengths", lambda rows: None)(rows)
-        return found
+        row_lengths: Tensor | None = getattr(self.pool, "lengths", lambda rows: None)(rows)
+        return row_lengths
 
 
-def watched(pool: Pool, bars: Bars, title: str, steps: int | None = None, rows: int = 0) -> Pool:
+def with_bar(pool: Pool, bars: Bars, title: str, steps: int | None = None, rows: int = 0) -> Pool:
     """Return the pool with a bar: of `steps` batches, or of `rows`."""
-    return _Watched(pool, bars, bars.bar(title, rows if steps is None else steps), steps is not None)
+    return _PoolWithBar(pool, bars, bars.bar(title, rows if steps is None else steps), steps is not None)

@@ -107,10 +107,10 @@ def _parquet(name: str, location: Location) -> tuple[Path | None, str | None]:
         if mark:
             raise FedfuseError(f"{name}: only a parquet file has columns: write FILE.parquet{COLUMN}COLUMN")
         return None, None
-    found = next((place for place in places(location, path) if place.exists()), None)
-    if found is None:
+    file = next((place for place in places(location, path) if place.exists()), None)
+    if file is None:
         raise FedfuseError(f"there is no {path}: give a parquet file, a folder of images, or a data source's name")
-    return (found, column or None) if found.is_file() else (None, None)
+    return (file, column or None) if file.is_file() else (None, None)
 
 
 def _schema(file: Path) -> Any:

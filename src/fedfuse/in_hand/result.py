@@ -58,7 +58,7 @@ class Fused:
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _Qualities:
     teachers: tuple[Quality, ...]
     average: Quality | None
     ensemble: Quality
@@ -76,11 +76,11 @@ class Judge:
 
     def teacher(self, teacher: Teacher, net: nn.Module, logits: Tensor, outputs: Tensor | None, weight: float) -> None:
         """Measure a teacher, given its logits (n, C) on the pool."""
-        self._teachers.append((teacher.title, self._judge(net, outputs, weight), logits.argmax(1).to(torch.int32)))
+        self._teachers.append((teacher.title, self._accuracy(net, outputs, weight), logits.argmax(1).to(torch.int32)))
         if self._held_out is not None:
             self._mean.add(net, weight, aligned=outputs is None)
 
-    def _judge(self, net: nn.Module, outputs: Tensor | None, weight: float) -> float | None:
+    def _accuracy(self, net: nn.Module, outputs: Tensor | None, weight: float) -> float | None:
         if self._held_out is None or self._ensemble is None:
             return None
         data, y = self._held_out
@@ -94,7 +94,7 @@ class Judge:
         data, y = self._held_out
         return lambda net: accuracy(logits_of(net, data, torch.arange(len(y)), "the student"), y)
 
-    def value(self, model: nn.Module, pool: TensorPool, labels: SoftLabels) -> _Judged:
+    def value(self, model: nn.Module, pool: TensorPool, labels: SoftLabels) -> _Qualities:
         ensemble = labels.probs.argmax(1)
         student = logits_of(model, pool, labels.rows, "the student").argmax(1)
         measure = self.accuracy_of(model)
@@ -105,7 +105,7 @@ class Judge:
             Quality(name, share, _share(prediction == ensemble)) for name, share, prediction in self._teachers
         )
         average = self._mean.value() if measure is not None and len(teachers) > 1 else None
-        return _Judged(
+        return _Qualities(
             teachers,
             None if average is None or measure is None else Quality("average of weights", measure(average)),
             Quality("ensemble", of_ensemble),

@@ -27,12 +27,12 @@ class Teacher:
     numbers: tuple[int, ...] | None = None
 
 
-def each_teacher(given: Any) -> Iterator[Teacher]:
+def each_teacher(models: Any) -> Iterator[Teacher]:
     """Yield the teachers: of one model alone, or of an iterable of models, read one at a time."""
-    alone = isinstance(given, nn.Module | Loaded) and not isinstance(given, nn.ModuleList)
-    if alone or hasattr(given, "predict_proba") or not isinstance(given, Iterable) or isinstance(given, str):
-        given = [given]
-    for number, model in enumerate(given, 1):
+    alone = isinstance(models, nn.Module | Loaded) and not isinstance(models, nn.ModuleList)
+    if alone or hasattr(models, "predict_proba") or not isinstance(models, Iterable) or isinstance(models, str):
+        models = [models]
+    for number, model in enumerate(models, 1):
         yield as_teacher(model, f"teacher {number}")
 
 
@@ -48,7 +48,7 @@ def as_teacher(model: Any, title: str) -> Teacher:
     if hasattr(model, "predict") and hasattr(model, "fit"):
         raise FedfuseError(f"{title}, a {type(model).__name__}, has no predict_proba: use a classifier that has one")
     if callable(model) and not isinstance(model, type):
-        return Teacher(title, _Called(model))
+        return Teacher(title, _Function(model))
     raise FedfuseError(
         f"{title} is a {type(model).__name__}: give a torch.nn.Module, a fitted scikit-learn classifier, or a function "
         "from inputs to logits"
@@ -85,18 +85,18 @@ class _Estimator(nn.Module):
         return torch.as_tensor(self.predict_proba(x.flatten(1).cpu().numpy())).float().clamp(min=TINY).log()
 
 
-class _Called(nn.Module):
+class _Function(nn.Module):
     """A function of a batch."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function
 
-    def forward(self, *inputs: Any, **named: Any) -> Any:
-        return self.function(*inputs, **named)
+    def forward(self, *inputs: Any, **keywords: Any) -> Any:
+        return self.function(*inputs, **keywords)
 
 
-def chosen_labels(labels: Sequence[str] | None, student: nn.Module) -> Names | None:
+def class_names(labels: Sequence[str] | None, student: nn.Module) -> Names | None:
     """Return the names of the student's classes: as given, or else from its configuration."""
     if labels is None:
         return labels_of(student)

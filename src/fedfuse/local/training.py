@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedfuse.batches import Batch, images_of, moved
+from fedfuse.batches import Batch, images_of, to_device
 from fedfuse.context import Context
 from fedfuse.data.augment import augmentation
 from fedfuse.local.reports import LocalResult, Report
@@ -91,7 +91,7 @@ class Training:
         total, steps = torch.zeros((), device=device), 0  # read once at the end: reading waits for the device
         for index in batches(rows, ctx.local, drawn_epochs(client, ctx), ctx.rng("shuffle", ctx.round, client)):
             batch = train.batch(index)
-            x = moved(augment(images_of(batch), draws) if augmented else batch, device)
+            x = to_device(augment(images_of(batch), draws) if augmented else batch, device)
             loss = self.loss(net, x, train.y[index].to(device, non_blocking=True), local)
             descent.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]

@@ -48,7 +48,7 @@ def hugging_face(source: str, classes: int) -> nn.Module:
             f"hf:{source}: no classifier could be loaded ({reason}). Give the id of a public model,"
             " or a folder that holds config.json; this needs `pip install fedfuse[hf]` and, for an id, a network"
         ) from error
-    return called(auto, net).float().train()  # weights stored in half precision cannot be averaged with others
+    return with_call(auto, net).float().train()  # weights stored in half precision cannot be averaged with others
 
 
 LIBRARIES = ("timm", "torchvision")
@@ -91,7 +91,7 @@ def kind_of(auto: Any, config: Any) -> Any:
     return auto.AutoModelForImageClassification if images else auto.AutoModelForSequenceClassification
 
 
-def called(auto: Any, net: Any) -> nn.Module:
+def with_call(auto: Any, net: Any) -> nn.Module:
     """The net as it is called: with one tensor for images; a classifier of texts takes its inputs by name."""
     images = type(net.config) in auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
     return Logits(net) if images else net

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from fedfuse import rng
-from fedfuse.models.external import Logits, called, kind_of
+from fedfuse.models.external import Logits, kind_of, with_call
 from fedfuse.types import FedfuseError, Snapshot, Tensors
 
 MARK = "hf:"
@@ -24,7 +24,7 @@ def write(folder: Path, arch: str, tensors: Tensors, labels: tuple[str, ...]) ->
     """Write `config.json`, and the weights under transformers' names."""
     auto, config = _transformers(arch), _config(arch, labels)
     with rng.ambient(rng.generator(0, "export")):
-        net = called(auto, kind_of(auto, config).from_config(config, trust_remote_code=False)).float()
+        net = with_call(auto, kind_of(auto, config).from_config(config, trust_remote_code=False)).float()
     Snapshot(arch, tensors, tensors).load_into(net)
     model: Any = net.net if isinstance(net, Logits) else net
     model.save_pretrained(folder, max_shard_size="1000GB")  # one file: load_model reads its header
@@ -43,7 +43,7 @@ def read(folder: Path, classes: int) -> nn.Module:
         )
     if net.config.num_labels != classes:
         raise ValueError(f"its configuration has {net.config.num_labels} classes, its weights {classes}")
-    return called(auto, net).float()
+    return with_call(auto, net).float()
 
 
 def _config(arch: str, labels: tuple[str, ...]) -> Any:

@@ -159,10 +159,10 @@ class StoredRun:
 
     @cached_property
     def events(self) -> list[events.Event]:
-        happened = events.read(self.path / EVENTS)
-        for event in happened:
+        all_events = events.read(self.path / EVENTS)
+        for event in all_events:
             self._check_run(event.run, self.path / EVENTS)
-        return happened
+        return all_events
 
     @property
     def labels(self) -> Sequence[str]:

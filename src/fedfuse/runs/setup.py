@@ -111,7 +111,7 @@ def set_up(experiment: Experiment, federation: Federation, device: torch.device 
 def _nets(experiment: Experiment, federation: Federation, device: torch.device | None) -> Nets:
     train, run = federation.train, experiment.run
     dtype = torch.bfloat16 if run.precision == "bfloat16" else None
-    return Nets(train.classes, train.shape, device=device or devices.chosen(run.device), precision=dtype)
+    return Nets(train.classes, train.shape, device=device or devices.resolve(run.device), precision=dtype)
 
 
 def load_federation(experiment: Experiment, location: Location | None = None) -> Federation:

@@ -66,7 +66,7 @@ def open_(message: dict[str, Any]) -> tuple[Algorithm, Context]:
     experiment = load(message["experiment"])
     torch.set_num_threads(experiment.run.threads)
     devices.set_matmul(experiment.run.precision)
-    device = devices.spread(devices.chosen(experiment.run.device), message["number"])
+    device = devices.spread(devices.resolve(experiment.run.device), message["number"])
     setup = set_up(experiment, Federation.open(Path(message["folder"])), device)
     return setup.algorithm, setup.ctx
 

@@ -31,11 +31,11 @@ class _Far(Tensor):
 
     @staticmethod
     def __new__(cls, raw: Tensor) -> _Far:
-        made: _Far = Tensor._make_wrapper_subclass(
+        tensor: _Far = Tensor._make_wrapper_subclass(
             cls, raw.size(), strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype,
             layout=raw.layout, device=torch.device(NAME, 0), requires_grad=False,
         )  # fmt: skip
-        return made
+        return tensor
 
     def __init__(self, raw: Tensor) -> None:
         self.raw = raw
@@ -62,12 +62,12 @@ def _run(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     result = operation(*raw[0], **raw[1])
     if operation is torch.ops.aten.copy_.default:
         return args[0]
-    given = {id(t.raw): t for t in far}  # an operation in place returns what it was given
+    by_raw = {id(t.raw): t for t in far}  # an operation in place returns what it was given
 
     def wrap(value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
-        return given[id(value)] if id(value) in given else _Far(value) if is_far else value
+        return by_raw[id(value)] if id(value) in by_raw else _Far(value) if is_far else value
 
     return tree_map(wrap, result)
 

@@ -13,32 +13,32 @@ from fedfuse.types import FedfuseError
 @pytest.mark.parametrize("bound", [0, 150, 10**6], ids=["all spilled", "spilled midway", "kept"])
 def test_rows_come_back_as_they_were_sent(shape: tuple[int, ...], bound: int) -> None:
     sent = [torch.randn(n, *shape) for n in (3, 1, 4, 6)]
-    kept = Features(bound)
-    rows = [kept.append(part) for part in sent]
-    assert kept.spilled == (bound < 10**6)
-    assert len(kept) == 14
+    features = Features(bound)
+    rows = [features.append(part) for part in sent]
+    assert features.spilled == (bound < 10**6)
+    assert len(features) == 14
     for index, part in zip(rows, sent, strict=True):
-        assert torch.equal(kept.batch(index), part)
+        assert torch.equal(features.batch(index), part)
     mixed = torch.tensor([13, 0, 4, 4])
-    assert torch.equal(kept.batch(mixed), torch.cat(sent)[mixed])
+    assert torch.equal(features.batch(mixed), torch.cat(sent)[mixed])
 
 
 def test_what_is_kept_is_a_copy() -> None:
-    kept, sent = Features(), torch.ones(2, 3)
-    rows = kept.append(sent)
+    features, sent = Features(), torch.ones(2, 3)
+    rows = features.append(sent)
     sent.zero_()
-    kept.batch(rows).zero_()
-    assert torch.equal(kept.batch(rows), torch.ones(2, 3))
+    features.batch(rows).zero_()
+    assert torch.equal(features.batch(rows), torch.ones(2, 3))
 
 
 def test_maps_are_in_the_layout_of_images() -> None:
-    kept = Features()
-    rows = kept.append(torch.randn(4, 8, 5, 5))
-    assert kept.batch(rows).is_contiguous(memory_format=torch.channels_last)
+    features = Features()
+    rows = features.append(torch.randn(4, 8, 5, 5))
+    assert features.batch(rows).is_contiguous(memory_format=torch.channels_last)
 
 
 def test_one_shape_only() -> None:
-    kept = Features()
-    kept.append(torch.ones(2, 3))
+    features = Features()
+    features.append(torch.ones(2, 3))
     with pytest.raises(FedfuseError, match=r"\(3,\) are followed by others of shape \(4,\)"):
-        kept.append(torch.ones(2, 4))
+        features.append(torch.ones(2, 4))

@@ -132,7 +132,7 @@ def test_a_client_goes_on_with_its_own_weights_above_the_matched_layer() -> None
     ctx = federation(MLP)
     server, engine, algorithm = start(ctx), InProcess(), fedma()
     server, _ = run_round(algorithm, server, engine, [0, 1, 2, 3], Vetting(), ctx)
-    kept = engine.memory()[2]["own"]
+    memory = engine.memory()[2]["own"]
     recorder = Shuffle()
     assert isinstance(algorithm.local, TrainAbove)
     now = ctx.at(2)
@@ -144,10 +144,10 @@ def test_a_client_goes_on_with_its_own_weights_above_the_matched_layer() -> None
     whole = server.models[MLP].params
     assert torch.equal(begun.params[w1], whole[w1])
     assert torch.equal(begun.params[b1], whole[b1])
-    assert torch.equal(begun.params[w2][:, place], kept[w2])
-    assert begun.params[w2].count_nonzero() == kept[w2].count_nonzero()
+    assert torch.equal(begun.params[w2][:, place], memory[w2])
+    assert begun.params[w2].count_nonzero() == memory[w2].count_nonzero()
     for name in (b2, w3, b3):
-        assert torch.equal(begun.params[name], kept[name])
+        assert torch.equal(begun.params[name], memory[name])
     assert not torch.equal(begun.params[w3], task.extra["model"][w3])
 
 

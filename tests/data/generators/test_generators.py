@@ -169,7 +169,7 @@ def _pickled(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("write", "said"),
+    ("write", "message"),
     [
         (lambda path: None, r"no such file"),
         (_garbage, r"not a safetensors file"),
@@ -179,11 +179,11 @@ def _pickled(path: Path) -> None:
         (_cut, r"do not match its header"),
     ],
 )
-def test_wrong_files(tmp_path: Path, write: Callable[[Path], None], said: str) -> None:
+def test_wrong_files(tmp_path: Path, write: Callable[[Path], None], message: str) -> None:
     path = tmp_path / "other.safetensors"
     write(path)
     with pytest.raises(
-        FedfuseError, match=rf"other\.safetensors: .*{said}[\s\S]*make one with `fedfuse generator train`"
+        FedfuseError, match=rf"other\.safetensors: .*{message}[\s\S]*make one with `fedfuse generator train`"
     ):
         frozen(str(path))
 
@@ -247,7 +247,7 @@ class Point(Ramp):
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "said"),
+    ("name", "settings", "message"),
     [
         (
             f"{HERE}:Silent",
@@ -268,8 +268,8 @@ class Point(Ramp):
         (f"{HERE}:Ramp", {"size": 0}, r"size = 0"),
     ],
 )
-def test_wrong_modules(digits: Source, location: Location, name: str, settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(FedfuseError, match=said):
+def test_wrong_modules(digits: Source, location: Location, name: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(FedfuseError, match=message):
         pool(digits.train, location, name, **{"size": 10, **settings})
 
 
@@ -393,10 +393,10 @@ def test_trainer_refuses(digits: Source) -> None:
 
 def test_train_then_check(cli: CommandLine, tmp_path: Path) -> None:
     file, picture = tmp_path / "new" / "gen.safetensors", tmp_path / "samples.png"
-    said = cli.here("generator", "train", "digits", "--steps", "20", "--out", file, "--picture", picture)
-    assert said.code == 0, said.text
-    assert "step 20/20" in said.out
-    assert "1,437 images of digits" in said.out
+    result = cli.here("generator", "train", "digits", "--steps", "20", "--out", file, "--picture", picture)
+    assert result.code == 0, result.text
+    assert "step 20/20" in result.out
+    assert "1,437 images of digits" in result.out
     assert picture.read_bytes().startswith(b"\x89PNG")
     use = ("--set", "data.pool.kind=generator", "--set", f"data.pool.generator={file}")
     checked = cli.here("check", "digits", *use, "--set", "data.pool.size=50")
@@ -408,7 +408,7 @@ def test_train_then_check(cli: CommandLine, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("train", "digit", "--out", "g"), "did you mean digits?"),
         (("train", "swiss-roll", "--out", "g"), "choose a source of images"),
@@ -419,10 +419,10 @@ def test_train_then_check(cli: CommandLine, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_commands(
-    cli: CommandLine, arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cli: CommandLine, arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     got = cli.here("generator", *arguments)
     assert got.code == 2
-    assert said in got.err
+    assert message in got.err
     assert not list(tmp_path.glob("g*"))  # said before the work

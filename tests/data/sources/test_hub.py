@@ -34,7 +34,9 @@ def cifar(tmp_path: Path) -> np.ndarray:
 
 def test_a_named_set_from_a_folder_decodes_to_its_bytes(cifar: np.ndarray, tmp_path: Path) -> None:
     reported: list[tuple[str, float]] = []
-    data = load("cifar10", data_dir=tmp_path / "data", progress=lambda what, done: reported.append((what, done)))
+    data = load(
+        "cifar10", data_dir=tmp_path / "data", progress=lambda what, fraction: reported.append((what, fraction))
+    )
     assert np.array_equal(data.train.x.numpy(), chw(cifar[:12]))
     assert np.array_equal(data.test.x.numpy(), chw(cifar[12:]))
     assert data.train.y.tolist() == [0, 1] * 6
@@ -46,7 +48,7 @@ def test_it_is_decoded_once_and_again_when_its_files_change(
     cifar: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = load("cifar10", data_dir=tmp_path / "data")
-    kept = hub.tables.decode
+    decode = hub.tables.decode
 
     def never(*_: object) -> None:
         raise AssertionError("decoded again")
@@ -55,7 +57,7 @@ def test_it_is_decoded_once_and_again_when_its_files_change(
     again = load("cifar10", data_dir=tmp_path / "data")
     assert np.array_equal(again.train.x, first.train.x)
     assert np.array_equal(again.train.mean, first.train.mean)
-    monkeypatch.setattr(hub.tables, "decode", kept)
+    monkeypatch.setattr(hub.tables, "decode", decode)
     file = tmp_path / "data/cifar10/plain_text/test-00000-of-00001.parquet"
     write_parquet(file, cifar[:3])
     assert len(load("cifar10", data_dir=tmp_path / "data").test) == 3
@@ -191,7 +193,7 @@ def test_damaged_files_and_impossible_sizes_are_one_sentence_each(tmp_path: Path
             Image.new("RGB", (8, 8), (number, 0, 0)).save(images / "train" / label / f"{number}.png")
     cut_short = images / "train/bee/2.png"
     whole = cut_short.read_bytes()
-    for content, settings, said in (
+    for content, settings, message in (
         (sound[:-20], {}, f"{broken}: not a parquet file that can be read"),
         (b"", {}, f"{broken}: not a parquet file that can be read"),
         (sound, {"holdout": 1.0}, "holdout = 1: 1 test examples for 2 classes"),
@@ -200,7 +202,7 @@ def test_damaged_files_and_impossible_sizes_are_one_sentence_each(tmp_path: Path
         (sound, {"size": 1_000_000}, "size = 1000000: give the side"),
     ):
         broken.write_bytes(content)
-        with pytest.raises(FedfuseError, match=re.escape(said)) as refused:
+        with pytest.raises(FedfuseError, match=re.escape(message)) as refused:
             load(str(broken), arguments=settings)
         assert "\n" not in str(refused.value)
     cut_short.write_bytes(whole[: len(whole) // 2])

@@ -121,12 +121,12 @@ def test_what_is_not_found_says_where_it_was_looked_for_and_how_to_get_it(
     monkeypatch.setattr(named, "DEBIAN", tmp_path / "debian")
     with pytest.raises(FedfuseError) as caught:
         load("fashion-mnist", data_dir=tmp_path / "data")
-    said = str(caught.value)
+    result = str(caught.value)
     places = ("data/fashion-mnist: no such folder", "debian/fashion-mnist: no such", "hub, zalando-datasets/fashion_")
     for place in (*places, "offline (HF_HUB_OFFLINE is set)"):
-        assert place in said
+        assert place in result
     for remedy in ("1. with a network: hf download", "2. unset HF_HUB_OFFLINE", "3. apt-get install dataset-fashion"):
-        assert remedy in said
+        assert remedy in result
     with pytest.raises(
         FedfuseError, match=r"FEDFUSE_DATA is not set(.|\n)*3\. use data that needs no download: digits"
     ):

@@ -111,11 +111,11 @@ def test_what_a_process_started_ends_with_it(processes: Processes, tmp_path: Pat
     with processes:
         processes.start("made", python(code))
         for _ in range(100):
-            said = processes.log("made").read_text().split()
-            if "up" in said:
+            result = processes.log("made").read_text().split()
+            if "up" in result:
                 break
             time.sleep(0.1)
-    (child,) = (int(word) for word in said if word.isdigit())
+    (child,) = (int(word) for word in result if word.isdigit())
     assert ends(child, 1.0)
 
 
@@ -171,9 +171,9 @@ def test_flower_takes_the_app(folder: str, tmp_path: Path) -> None:
 
 def test_up_does_not_overwrite_a_run(cli: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "experiment.toml").touch()
-    said = cli.here("flower", "up", "digits", "--out", tmp_path)
-    assert said.code == 2
-    assert "--resume, or choose another --out" in said.err
+    result = cli.here("flower", "up", "digits", "--out", tmp_path)
+    assert result.code == 2
+    assert "--resume, or choose another --out" in result.err
     assert list(tmp_path.iterdir()) == [tmp_path / "experiment.toml"]
 
 

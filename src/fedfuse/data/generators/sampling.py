@@ -64,7 +64,7 @@ def generated(generator: Frozen, size: int, rng: torch.Generator, *, images: boo
 
 
 def _own(reference: str, latent: int | None) -> Frozen:
-    factory = signature.imported(reference, "generator")
+    factory = signature.import_function(reference, "generator")
     try:
         # Randomly initialised weights must be the same in every process.
         with keyed.ambient(keyed.generator(0, "generator factory")):

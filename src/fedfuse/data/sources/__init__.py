@@ -45,7 +45,7 @@ def source_function(name: str, location: Location | None = None) -> Callable[...
     if names_arrays(name):
         return arrays_given
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", name):
-        return signature.imported(name, "data source")
+        return signature.import_function(name, "data source")
     if len(name) <= LONGEST and ("/" in name or any(p.exists() for p in places(location or Location.at(), name))):
         return files_or_hub
     hint = signature.did_you_mean(name, SOURCES)

@@ -15,15 +15,15 @@ from fedfuse.data.sources.source import Rows, Source
 from fedfuse.types import FedfuseError
 
 
-def as_source(reference: str, made: Any) -> Source:
+def as_source(reference: str, value: Any) -> Source:
     """Your own function that returns a Source or ((x_train, y_train), (x_test, y_test)) of arrays."""
-    if isinstance(made, Source):
-        return made
+    if isinstance(value, Source):
+        return value
     try:
-        (x, y), (x_test, y_test) = made
+        (x, y), (x_test, y_test) = value
     except (TypeError, ValueError) as error:
         raise FedfuseError(
-            f"{reference} returned {type(made).__name__}, but a Source or ((x_train, y_train), (x_test, y_test)) of "
+            f"{reference} returned {type(value).__name__}, but a Source or ((x_train, y_train), (x_test, y_test)) of "
             "arrays is needed"
         ) from error
     train, test = _rows(reference, x, y), _rows(reference, x_test, y_test)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedfuse import rng
-from fedfuse.batches import taken
+from fedfuse.batches import select_rows
 from fedfuse.data.holdout import amount, stratified
 from fedfuse.data.sources.decode import decode
 from fedfuse.data.sources.location import Progress
@@ -69,7 +69,7 @@ def held_out(rows: Rows, labels: tuple[str, ...], size: float) -> Source:
             "with at least one of each class"
         )
     parts = stratified(y, number, rng.generator(HOLDOUT_SEED, "holdout"))
-    train, test = ((taken(x, part), y[part], {name: c[part] for name, c in columns.items()}) for part in parts)
+    train, test = ((select_rows(x, part), y[part], {name: c[part] for name, c in columns.items()}) for part in parts)
     return Source.of(train, test, labels)
 
 
