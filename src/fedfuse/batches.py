@@ -20,7 +20,7 @@ _NOTHING = nullcontext()
 def forward(net: nn.Module, batch: Batch) -> Tensor:
     """Return the net's logits. A mapping is passed by keywords; outputs of transformers are unwrapped."""
     with autocast_of(net):
-        output: Any = net(batch) if isinstance(batch, Tensor) else net(**batch)
+        output = call(net, batch)
     if isinstance(output, Tensor):
         return output
     logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
@@ -30,6 +30,18 @@ def forward(net: nn.Module, batch: Batch) -> Tensor:
         f"{type(net).__name__} returned a {type(output).__name__} without logits: a net returns a tensor of logits "
         "(B, C), or an object with .logits"
     )
+
+
+def call(module: nn.Module, batch: Batch) -> Any:
+    """Return what the module returns: for the logits of a whole net use `forward`. A mapping is passed by keywords."""
+    return module(batch) if isinstance(batch, Tensor) else module(**batch)
+
+
+def as_called(x: Tensor | None, inputs: Mapping[str, Tensor]) -> Batch:
+    """Return the batch with which a module was called: one tensor, or a mapping by keywords."""
+    if x is None:
+        return inputs
+    return {"x": x, **inputs} if inputs else x
 
 
 def set_precision(net: nn.Module, dtype: torch.dtype) -> None:

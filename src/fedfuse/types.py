@@ -69,6 +69,17 @@ def host_copy(tensor: Tensor) -> Tensor:
     return here.clone(memory_format=torch.contiguous_format) if tensor.device.type == "cpu" else here.contiguous()
 
 
+def saved_buffers(net: nn.Module) -> dict[str, Tensor]:
+    """Return the buffers that are part of a model's state.
+
+    The others are constants of the net, such as transformers' `position_ids`: a party that could send them could make
+    a net read outside its tables.
+    """
+    buffers = dict(net.named_buffers())
+    saved = net.state_dict(keep_vars=True).keys() if buffers else ()
+    return {name: buffer for name, buffer in buffers.items() if name in saved}
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """The values of a model: the name of its architecture, its parameters and its buffers."""
@@ -81,13 +92,13 @@ class Snapshot:
     def of(arch: str, net: nn.Module) -> Snapshot:
         """Copy the current values of `net` to the CPU. Training it later does not change the copy."""
         parameters = {name: host_copy(p) for name, p in net.named_parameters()}
-        return Snapshot(arch, parameters, {name: host_copy(b) for name, b in net.named_buffers()})
+        return Snapshot(arch, parameters, {name: host_copy(b) for name, b in saved_buffers(net).items()})
 
     def load_into(self, net: nn.Module) -> nn.Module:
         """Copy these values into the tensors of `net`, in place, so that it keeps its memory layout."""
         for name, p in net.named_parameters():
             p.data.copy_(self.params[name])
-        for name, b in net.named_buffers():
+        for name, b in saved_buffers(net).items():
             b.data.copy_(self.buffers[name])
         return net
 

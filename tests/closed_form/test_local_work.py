@@ -14,7 +14,7 @@ from fedfuse.context import Context, Nets
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
 from fedfuse.local import CrossEntropy, Proximal, Training
-from fedfuse.local.training import batches, cuts, drawn_epochs
+from fedfuse.local.training import batches, cuts, drawn_epochs, number_of_steps
 from fedfuse.local_settings import LocalSettings
 from fedfuse.types import FedfuseError, Task
 from tests.doubles import DROPPING, LINEAR, NORMED, context, initial
@@ -198,3 +198,66 @@ def test_the_rate_of_the_round_is_the_one_trained_with() -> None:
 def test_settings_that_cannot_work_are_refused(settings: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         LocalSettings(**settings)  # type: ignore[arg-type]
+
+
+def factors(steps: int, **settings: object) -> list[float]:
+    local = LocalSettings(**{"epochs": 1, **settings})  # type: ignore[arg-type]
+    return [local.factor(step, steps) for step in range(steps)]
+
+
+def test_the_rate_of_every_step_of_a_round() -> None:
+    assert factors(4) == [1, 1, 1, 1]
+    assert factors(4, schedule="linear") == [1, 0.75, 0.5, 0.25]
+    assert factors(4, schedule="cosine") == pytest.approx([1, (1 + 0.5**0.5) / 2, 0.5, (1 - 0.5**0.5) / 2])
+    assert factors(4, schedule="exponential", decay=0.5) == [1, 0.5, 0.25, 0.125]
+    assert factors(4, warmup=0.5) == [0.5, 1, 1, 1]
+    assert factors(6, warmup=1 / 3, schedule="linear") == [0.5, 1, 1, 0.75, 0.5, 0.25]
+    assert factors(4, warmup=0.5, schedule="exponential", decay=0.5) == [0.5, 1, 1, 0.5]
+    assert factors(2, warmup=1) == [0.5, 1]
+    assert factors(1, warmup=0.2, schedule="linear") == [1]  # the only step of a client with little data
+    assert factors(100, warmup=0.07)[5:8] == pytest.approx([6 / 7, 1, 1])
+
+
+def test_a_schedule_scales_each_step_of_training() -> None:
+    # As with momentum above: the first step at the full rate, the second, of two, at half of it.
+    right = torch.sigmoid(torch.tensor(0.25)).item()
+    expected = 0.125 - 0.25 * (right - 1) / 2
+    after = weights_after(two_points(epochs=2, schedule="linear"), Training())
+    assert after[0] == pytest.approx([expected, -expected])
+    # A step of Adam is about its rate: here half of it, then all.
+    warm = two_points(steps=2, epochs=None, optimizer="adam", warmup=1)
+    assert weights_after(warm, Training())[0][0] == pytest.approx(0.25 + 0.5, rel=0.1)
+
+
+def test_stragglers_decay_over_their_own_steps() -> None:
+    ctx = context(epochs=4, stragglers=True, schedule="linear", batch_size=8)
+    for client, part in enumerate(ctx.data.parts):
+        epochs = drawn_epochs(client, ctx)
+        assert epochs is not None
+        answer = Training()(Task(client, 1, initial(ctx).models["mlp:8"]), {}, ctx)
+        steps = number_of_steps(len(part), ctx.local, epochs)
+        assert answer.metrics["steps"] == steps == epochs * len(cuts(len(part), 8))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"schedule": "exponential"}, "and decay, such as 0.99, need each other"),
+        ({"decay": 0.9}, "need each other"),
+        ({"schedule": "linear", "decay": 0.9}, "need each other"),
+        ({"schedule": "cosine", "warmup": 1}, "leaves no step"),
+        ({"epochs": None, "steps": 1, "warmup": 0.5}, "one step has one learning rate"),
+        ({"epochs": None, "steps": 1, "schedule": "linear"}, "one step has one learning rate"),
+        ({"warmup": 1.5}, "less than or equal to 1"),
+        ({"schedule": "step"}, "linear"),
+    ],
+)
+def test_schedules_that_would_be_ignored_are_refused(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        LocalSettings(**{"epochs": 1, **settings})  # type: ignore[arg-type]
+
+
+def test_the_papers_local_optimizers_can_be_stated() -> None:
+    LocalSettings(epochs=10, optimizer="adam", lr=1e-5)  # FedDF's DistilBERT on AG News
+    LocalSettings(steps=15, batch_size=5, lr=3e-4)  # Fed-ET's Tiny-BERT on Sent140
+    LocalSettings(epochs=20, batch_size=40, lr=0.01, schedule="exponential", decay=0.99)  # FedBE's Figure 5

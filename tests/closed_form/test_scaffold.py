@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms.fedavg import fedavg
 from fedfuse.algorithms.scaffold import scaffold
-from fedfuse.algorithms.scaffold.client import CONTROL, ControlVariate, gradients_followed
+from fedfuse.algorithms.scaffold.client import CONTROL, ControlVariate, gradients_followed, path_length
 from fedfuse.context import Context, Nets
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
@@ -60,13 +60,13 @@ class Slope:
         return x[0, 0] * net.w
 
 
-def quadratics(*clients: tuple[float, float, int], lr: float = 0.5, epochs: int = 1, momentum: float = 0.0) -> Context:
+def quadratics(*clients: tuple[float, float, int], lr: float = 0.5, epochs: int = 1, **local: object) -> Context:
     """Clients (a, b, K): of K examples each, which are K steps of one example in an epoch."""
     rows = torch.tensor([(a, b) for a, b, steps in clients for _ in range(steps)])
     parts = torch.arange(len(rows)).split([steps for _, _, steps in clients])
     train = Examples(rows, torch.zeros(len(rows), dtype=torch.long), 1, torch.zeros(2), torch.ones(2))
     data = Federation(train, tuple(parts), train, train, None, ("one",))
-    settings = LocalSettings(epochs=epochs, batch_size=1, lr=lr, momentum=momentum)
+    settings = LocalSettings(epochs=epochs, batch_size=1, lr=lr, **local)  # type: ignore[arg-type]
     return Context(0, 1, settings, data, (POINT,) * len(clients), Nets(1, (2,)), round=1)
 
 
@@ -125,9 +125,30 @@ def test_steps_with_momentum_add_up_to_more_gradients() -> None:
     assert gradients_followed(100, 0.9) == pytest.approx(sum((1 - 0.9**j) / (1 - 0.9) for j in range(1, 101)))
 
 
+def test_with_a_schedule_the_mean_gradient_is_weighted_by_the_rates() -> None:
+    """As by hand above, with rates 1/2 and 1/4."""
+    ctx = quadratics((1.0, 4.0, 2), schedule="linear")
+    task = Task(0, 1, at(0.0), {CONTROL: {"w": torch.tensor(1.0)}})
+    done = on_quadratics(scaffold()).local(task, {CONTROL: {"w": torch.tensor(-1.0)}}, ctx)
+    # Step 1: -4, corrected -2: y = 1. Step 2: -3, corrected -1: y = 1.25.
+    assert done.model is not None
+    assert done.model.params["w"].item() == 1.25
+    # c_i+ = -1 - 1 - 1.25 / (1/2 + 1/4), which is (-4 / 2 - 3 / 4) / (3/4).
+    assert done.memory[CONTROL]["w"].item() == pytest.approx(-11 / 3)
+
+
+def test_path_length_by_hand() -> None:
+    plain, heavy = (LocalSettings(epochs=1, schedule="linear", momentum=beta) for beta in (0.0, 0.5))
+    # Rates 3, 2, 1; with momentum 1/2 the velocities hold 1, 1 + 1/2 and 1 + 1/2 + 1/4 gradients.
+    assert path_length(3.0, 3, plain) == pytest.approx(6)
+    assert path_length(3.0, 3, heavy) == pytest.approx(3 * 1 + 2 * 1.5 + 1 * 1.75)
+    assert path_length(0.1, 7, LocalSettings(epochs=1)) == 0.1 * gradients_followed(7, 0.0)
+
+
+@pytest.mark.parametrize("schedule", [{}, {"schedule": "cosine", "warmup": 0.3}, {"schedule": "linear"}])
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
-def test_a_constant_gradient_is_its_own_control_variate(momentum: float) -> None:
-    ctx = quadratics((3.0, 0.0, 5), momentum=momentum, epochs=2)
+def test_a_constant_gradient_is_its_own_control_variate(momentum: float, schedule: dict[str, object]) -> None:
+    ctx = quadratics((3.0, 0.0, 5), momentum=momentum, epochs=2, **schedule)
     task = Task(0, 1, at(1.0), {CONTROL: {"w": torch.tensor(0.25)}})
     local = Training((Slope(), ControlVariate()), reports=scaffold().local.reports)  # type: ignore[attr-defined]
     update = local(task, {CONTROL: {"w": torch.tensor(-7.0)}}, ctx)

@@ -93,7 +93,8 @@ def test_what_needs_images_says_so(bert: str) -> None:
     for settings, result in (
         ({"local.augment": "flip"}, "needs images"),
         ({"data.pool": {"kind": "noise", "size": 50}}, "takes images or features, and the data has input_ids"),
-        ({"models.clients": "mlp:8"}, "mlp:8 fails on 2 inputs"),
+        ({"models.clients": "mlp:8"}, "mlp:8 takes images or features, but the data has input_ids"),
+        ({"models.clients": "resnet8"}, "resnet8 takes images or features, but the data has input_ids"),
     ):
         with pytest.raises(FedfuseError, match=result):
             fedfuse.check(made.with_settings(settings))

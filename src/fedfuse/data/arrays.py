@@ -111,6 +111,8 @@ def pack(prefix: str, examples: Examples) -> dict[str, Tensor]:
     """`examples` as named arrays, without `classes`: the caller stores that."""
     parts = {"y": examples.y, "mean": examples.mean, "std": examples.std}
     x = {"x": examples.x} if isinstance(examples.x, Tensor) else {f"x.{n}": t for n, t in examples.x.items()}
+    if examples.vocabulary:
+        parts["vocabulary"] = torch.tensor([examples.vocabulary])
     arrays = {f"{prefix}.{name}": array for name, array in {**x, **parts}.items()}
     return arrays | {f"{prefix}.column.{name}": column for name, column in examples.columns.items()}
 
@@ -122,4 +124,6 @@ def unpack(prefix: str, arrays: Mapping[str, Tensor], classes: int) -> Examples:
     y, mean, std = (arrays[f"{prefix}.{part}"] for part in ("y", "mean", "std"))
     named = f"{prefix}.x."
     inputs = {name.removeprefix(named): a for name, a in arrays.items() if name.startswith(named)}
-    return Examples(inputs or arrays[f"{prefix}.x"], y, classes, mean, std, columns)
+    vocabulary = arrays.get(f"{prefix}.vocabulary")
+    size = 0 if vocabulary is None else int(vocabulary)
+    return Examples(inputs or arrays[f"{prefix}.x"], y, classes, mean, std, columns, size)

@@ -26,15 +26,19 @@ class Examples:
     mean: Tensor  # (C,) of x / 255 for images, of x for floats
     std: Tensor  # (C,)
     columns: Mapping[str, Tensor] = field(default_factory=dict)  # (N,) int64 each, for example users
+    vocabulary: int = 0  # number of tokens, where x holds token ids
 
     def __len__(self) -> int:
         return len(self.y)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one example as a model sees it; of a mapping, that of its first tensor."""
+        """The shape of one example as a model sees it; of a mapping, that of its first tensor.
+
+        Of texts (L, V): the longest length, and the vocabulary's size.
+        """
         first = self.x if isinstance(self.x, Tensor) else next(iter(self.x.values()))
-        return tuple(first.shape[1:])
+        return (*first.shape[1:], self.vocabulary) if self.vocabulary else tuple(first.shape[1:])
 
     @property
     def tensor(self) -> Tensor:

@@ -23,7 +23,7 @@ from fedfuse.flower.memory import Memory
 from fedfuse.flower.reply_checks import check_model
 from fedfuse.runs.setup import Setup, load_federation, set_up
 from fedfuse.threads import threads
-from fedfuse.types import Failure, FedfuseError, Task, Update
+from fedfuse.types import Failure, FedfuseError, Task, Update, saved_buffers
 
 Own = Examples | tuple[Tensor, Tensor]  # x (N, ...) uint8 images or float32, y (N,) int64
 Data = Own | Callable[[NodeContext], Own]  # the function receives Flower's context, which holds the node config
@@ -85,7 +85,7 @@ class Node:
             ctx = setup.ctx.at(task.round)
             if task.model is not None:
                 net = ctx.nets.scratch(_allowed_arch(task.model.arch, experiment))
-                check_model(task.model, dict(net.named_parameters()), dict(net.named_buffers()))
+                check_model(task.model, dict(net.named_parameters()), saved_buffers(net))
             answer, next_memory = attempt(setup.algorithm, task, memory.recall(memory_round), ctx)
             if isinstance(answer, Failure) or not next_memory:
                 return answer, False
@@ -114,7 +114,7 @@ class Node:
 def _allowed_arch(arch: str, experiment: Experiment) -> str:
     """Return the architecture if the experiment or the zoo names it: any other name could import arbitrary code."""
     names = {*experiment.models.weights, experiment.models.server}
-    zoo = {name.partition(":")[0] for name in models.ZOO}
+    zoo = models.names()
     for part in re.sub(r"\+head\d+", "", arch).split("|"):
         if part not in names and part.partition(":")[0] not in zoo:
             raise FedfuseError(

@@ -20,8 +20,8 @@ from fedfuse.in_hand.raw import Numbers, Raw, Texts
 from fedfuse.in_hand.readings import RESAMPLE, NamedModel, NumberReading, Reading, TextReading
 from fedfuse.in_hand.teachers import labels_of
 from fedfuse.models import transformers_folder
-from fedfuse.models.external import Logits
 from fedfuse.models.file import MODEL, load_model, read_header
+from fedfuse.models.hugging_face import Logits, quiet
 from fedfuse.types import FedfuseError
 
 HF = transformers_folder.MARK
@@ -65,7 +65,7 @@ def load_student(name: str, data: Raw, classes: int, seed: int) -> NamedModel:
 
 
 def _is_zoo(name: str) -> bool:
-    return name.partition(":")[0] in {known.partition(":")[0] for known in models.ZOO}
+    return name.partition(":")[0] in models.names()
 
 
 def _is_factory(name: str) -> bool:
@@ -238,18 +238,3 @@ def _loading(title: str) -> Iterator[None]:
             f"{title} cannot be loaded ({type(error).__name__}: {reason}): give a folder that save_pretrained "
             "wrote, or the id of a public model and a network"
         ) from error
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep transformers from printing bars and warnings, such as that a new head is untrained."""
-    logging = _transformers().utils.logging
-    bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()

@@ -13,14 +13,13 @@ import safetensors.torch
 from torch import nn
 
 from fedfuse.files import remedy, write_whole
-from fedfuse.in_hand.by_name import quiet
 from fedfuse.in_hand.logit_cache import WithoutRow
 from fedfuse.in_hand.readings import NamedModel, TextReading
 from fedfuse.in_hand.result import Fused
 from fedfuse.in_hand.teachers import Names
 from fedfuse.models import transformers_folder
-from fedfuse.models.external import Logits
 from fedfuse.models.file import MODEL, Header, write_model
+from fedfuse.models.hugging_face import Logits, quiet
 from fedfuse.records.sealed import write_json
 from fedfuse.types import FedfuseError, Snapshot
 

@@ -47,6 +47,11 @@ def batches(rows: Tensor, settings: LocalSettings, epochs: int | None, shuffle: 
         epoch += 1
 
 
+def number_of_steps(examples: int, settings: LocalSettings, epochs: int | None) -> int:
+    """Return the number of a client's steps in a round."""
+    return settings.steps or (epochs or 0) * len(cuts(examples, settings.batch_size))
+
+
 def drawn_epochs(client: int, ctx: Context) -> int | None:
     """Return the epochs of this client in this round: with stragglers, drawn uniformly from 1..epochs."""
     epochs = ctx.local.epochs
@@ -85,11 +90,13 @@ class Training:
     def _train(self, net: nn.Module, local: Local, client: int, ctx: Context) -> tuple[int, float]:
         train, rows = ctx.data.train, ctx.data.parts[client]
         descent = optimizer(net, ctx.local, ctx.rate)
+        epochs = drawn_epochs(client, ctx)
+        number = number_of_steps(len(rows), ctx.local, epochs)
         augmented, augment = ctx.local.augment != "none", augmentation(ctx.local.augment, train.shape)
         draws = ctx.rng("augment", ctx.round, client)
         device = ctx.nets.device
         total, steps = torch.zeros((), device=device), 0  # read once at the end: reading waits for the device
-        for index in batches(rows, ctx.local, drawn_epochs(client, ctx), ctx.rng("shuffle", ctx.round, client)):
+        for index in batches(rows, ctx.local, epochs, ctx.rng("shuffle", ctx.round, client)):
             batch = train.batch(index)
             x = to_device(augment(images_of(batch), draws) if augmented else batch, device)
             loss = self.loss(net, x, train.y[index].to(device, non_blocking=True), local)
@@ -97,6 +104,7 @@ class Training:
             loss.backward()  # type: ignore[no-untyped-call]
             if ctx.local.clip is not None:
                 nn.utils.clip_grad_norm_(net.parameters(), ctx.local.clip)
+            descent.rate = ctx.rate * ctx.local.factor(steps, number)
             descent.step()
             total += loss.detach()
             steps += 1

@@ -1,6 +1,6 @@
 """Architectures by name: `build("resnet8:gn", classes=10, shape=(3, 32, 32))`."""
 
-from fedfuse.models.catalogue import ZOO, Architecture, build, check
+from fedfuse.models.catalogue import TEXT_NETS, ZOO, Architecture, TextNet, build, check, names
 from fedfuse.models.classifier import Classifier
 
-__all__ = ["ZOO", "Architecture", "Classifier", "build", "check"]
+__all__ = ["TEXT_NETS", "ZOO", "Architecture", "Classifier", "TextNet", "build", "check", "names"]

@@ -4,7 +4,9 @@
 - `mlp:64-32`, `mlp:64-32:bn`: a perceptron with these hidden widths
 - `vgg9:none:32-64-128-128-256-256-600-512`: a VGG with these widths, one for each convolution and hidden layer, such as
   FedMA's wider nets
-- `hf:<id or folder>`: a Hugging Face image classifier
+- `bag`, `bag:64`, `lstm`, `bert-tiny`, `bert-mini`, `distilbert`: nets for texts, with fresh weights
+- `hf:<id or folder>`: a Hugging Face classifier of images or texts; `hf:<id or folder>:layers=2` only the first two
+  layers of its encoder; `:pool=mean` (or `first`, `pooler`) its encoder with this pooling and a new linear layer
 - `timm:<name>`, `torchvision:<name>`: a net of these libraries, where they are installed
 - `resnet8+head128`: any of them with Fed-ET's shared head of this width
 - `resnet8|resnet56`: the first stage of one net, and another net on its features (FedGKT)
@@ -27,8 +29,9 @@ from torch.overrides import TorchFunctionMode
 
 from fedfuse import bounds, rng, signature
 from fedfuse.batches import Batch, forward
-from fedfuse.models import external, mobile, resnet, shared_head, small, split, vgg
-from fedfuse.models.classifier import Classifier, Shape
+from fedfuse.models import encoder, external, hf_name, mobile, resnet, shared_head, small, split, text, vgg
+from fedfuse.models.classifier import Classifier, Shape, zeros
+from fedfuse.models.hugging_face import hugging_face
 from fedfuse.models.norms import NORMS, Norm
 from fedfuse.types import FedfuseError
 
@@ -52,6 +55,20 @@ class Architecture:
     def description(self) -> str:
         """One line, for `fedfuse list`."""
         return f"{self.what} ({self.paper}); norm: {self.norm}"
+
+
+@dataclass(frozen=True)
+class TextNet:
+    """A net for texts. `make(classes, shape)` builds it for texts of shape (longest length, size of the vocabulary)."""
+
+    what: str
+    paper: str
+    make: Build
+
+    @property
+    def description(self) -> str:
+        """One line, for `fedfuse list`."""
+        return f"texts: {self.what} ({self.paper})"
 
 
 def _cifar_resnet(depth: int) -> Architecture:
@@ -90,17 +107,40 @@ _MLP = Architecture("perceptron with any hidden widths", "McMahan et al. 2017", 
 
 ZOO: Mapping[str, Architecture] = MappingProxyType({**_IMAGE_NETS, "mlp:64-32": _MLP})
 
+TEXT_NETS: Mapping[str, TextNet] = MappingProxyType(
+    {
+        "bag": TextNet(
+            "a mean of embeddings, 64 wide; bag:128 is wider", "for quick runs", partial(text.bag, text.BAG_WIDTH)
+        ),
+        "lstm": TextNet("LSTM, 2 layers of 256", "Fed-ET, Cho et al. 2022", text.lstm),
+        "bert-tiny": TextNet(
+            "BERT, 2 layers of 128", "Turc et al. 2019", partial(encoder.bert, "bert-tiny", 2, 128, 2)
+        ),
+        "bert-mini": TextNet(
+            "BERT, 4 layers of 256", "Turc et al. 2019", partial(encoder.bert, "bert-mini", 4, 256, 4)
+        ),
+        "distilbert": TextNet(
+            "DistilBERT, 6 layers of 768", "Sanh et al. 2019", partial(encoder.distilbert, "distilbert")
+        ),
+    }
+)
+
+
+def names() -> frozenset[str]:
+    """The names of all nets here, without their options: `mlp`, not `mlp:64-32`."""
+    return frozenset(name.partition(":")[0] for name in (*ZOO, *TEXT_NETS))
+
 
 def build(name: str, *, classes: int, shape: Shape) -> nn.Module:
     """A fresh net (B, *shape) -> (B, classes). Its initial weights come from torch's global generator: seed it."""
     if classes < 1:
         raise FedfuseError(f"{name} cannot have {classes} classes: give 1 or more")
     if not shape or min(shape) < 1:
-        raise FedfuseError(f"{name} cannot have inputs of shape {shape}: give (C, H, W) or (D,)")
+        raise FedfuseError(f"{name} cannot have inputs of shape {shape}: give (C, H, W) or (D,), or (L, V) for texts")
     if (both := split.parts(name)) is not None:
         return split.continued(*both, lambda part, inputs: build(part, classes=classes, shape=inputs), shape)
     base, width = shared_head.split(name)
-    net = _resolve(base)(classes, shape)
+    net = _resolve(base, features=width is not None)(classes, shape)
     return net if width is None else shared_head.with_shared_head(base, net, width, classes)
 
 
@@ -109,7 +149,8 @@ def check(name: str, classes: int, shape: Shape, sample: Batch | None = None) ->
 
     The weights of this trial come from a separate generator. sample: two inputs to try, by default zeros.
     """
-    inputs = torch.zeros(2, *shape) if sample is None else sample
+    if sample is not None:
+        _check_kind(name, shape, sample)
     _check_size(name, classes, shape)
     with rng.ambient(rng.generator(0, "models.check")), torch.no_grad():
         try:
@@ -123,7 +164,7 @@ def check(name: str, classes: int, shape: Shape, sample: Batch | None = None) ->
                 f" {reason}): choose another net"
             ) from error
         try:
-            logits = forward(net, inputs)
+            logits = forward(net, zeros(net, shape, 2) if sample is None else sample)
         except Exception as error:  # a user's net may raise anything
             raise FedfuseError(
                 f"{name} fails on 2 inputs of shape {shape} ({type(error).__name__}: {error}): choose a net for this"
@@ -132,6 +173,21 @@ def check(name: str, classes: int, shape: Shape, sample: Batch | None = None) ->
     output = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
     if output != (2, classes):
         raise FedfuseError(f"{name} gives {output} for 2 inputs: with {classes} classes it must give (2, {classes})")
+
+
+def _check_kind(name: str, shape: Shape, sample: Batch) -> None:
+    """Refuse a net for texts where there are images or features, and the other way round."""
+    base = shared_head.split(name.partition(split.MARK)[0])[0].partition(":")[0]
+    if base in TEXT_NETS and isinstance(sample, Tensor):
+        raise FedfuseError(
+            f"{name} reads texts, but the data has images or features of shape {shape}: choose mlp:64-32 or, for "
+            "images, resnet8"
+        )
+    if base in names() - TEXT_NETS.keys() and not isinstance(sample, Tensor):
+        raise FedfuseError(
+            f"{name} takes images or features, but the data has {', '.join(sample)}: choose a net for texts, one of "
+            f"{', '.join(TEXT_NETS)} or hf:<id or folder>"
+        )
 
 
 class _Unfilled(TorchFunctionMode):
@@ -166,7 +222,8 @@ def _check_size(name: str, classes: int, shape: Shape) -> None:
         )
 
 
-def _resolve(name: str) -> Build:
+def _resolve(name: str, features: bool = False) -> Build:
+    """The function that builds this net. With `features` it should be a Classifier, where that can be chosen."""
     if name.startswith(signature.LOCAL):
         return partial(external.own, name)
     base, *options = name.split(":")
@@ -176,9 +233,11 @@ def _resolve(name: str) -> Build:
         return _image_net(name, _widened_vgg(name, base, options.pop()), options)
     if base in _IMAGE_NETS:
         return _image_net(name, _IMAGE_NETS[base], options)
+    if base in TEXT_NETS:
+        return _text_net(name, base, options)
     _, colon, rest = name.partition(":")
-    if base == "hf" and rest:
-        return lambda classes, _: external.hugging_face(rest, classes)
+    if name.startswith(hf_name.MARK) and rest:
+        return partial(hugging_face, name, features=features)
     if base in external.LIBRARIES and rest:
         return partial(external.from_library, base, rest)
     if colon and rest.isidentifier() and rest not in NORMS:  # resnt8:gn is a typo, not a module
@@ -196,6 +255,25 @@ def _image_net(name: str, net: Architecture, options: list[str]) -> Build:
                 " choose mlp:64-32, or resize the data"
             )
         return net.make(norm, classes, shape)
+
+    return make
+
+
+def _text_net(name: str, base: str, options: list[str]) -> Build:
+    build_net = TEXT_NETS[base].make
+    if options:
+        widths = _widths(options[0]) if len(options) == 1 and base == "bag" else None
+        if widths is None or len(widths) != 1:
+            raise FedfuseError(f"{name}: only bag has an option, the width of its embeddings, as in bag:128")
+        build_net = partial(text.bag, widths[0])
+
+    def make(classes: int, shape: Shape) -> nn.Module:
+        if len(shape) != 2:
+            raise FedfuseError(
+                f"{name} reads texts of shape (longest length, size of the vocabulary), but the inputs are {shape}: "
+                "choose mlp:64-32 or, for images, resnet8"
+            )
+        return build_net(classes, shape)
 
     return make
 
@@ -244,9 +322,9 @@ def _norm(name: str, options: list[str], default: Norm) -> Norm:
 
 
 def _unknown(name: str, base: str) -> FedfuseError:
-    close = get_close_matches(base, ZOO, n=1)
+    close = get_close_matches(base, (*ZOO, *TEXT_NETS), n=1)
     hint = f" Did you mean {name.replace(base, close[0], 1)!r}?" if close else ""
     return FedfuseError(
         f"unknown architecture {name!r}.{hint} Choose one of {', '.join(ZOO)} (each also with :bn, :gn or :none),"
-        " hf:<id or folder> or package.module:factory"
+        f" for texts {', '.join(TEXT_NETS)}, hf:<id or folder> or package.module:factory"
     )

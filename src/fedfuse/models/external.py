@@ -1,55 +1,14 @@
-"""External nets: `hf:<id or folder>` (Hugging Face image classifiers) and `package.module:factory` (your own)."""
+"""External nets: `timm:<name>`, `torchvision:<name>`, and `package.module:factory` (your own)."""
 
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
-from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from fedfuse import signature
 from fedfuse.models.classifier import Shape
 from fedfuse.types import FedfuseError
-
-
-class Logits(nn.Module):
-    """A transformers model whose forward returns only the logits (B, classes)."""
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.net(pixel_values=x).logits
-        return logits
-
-
-def hugging_face(source: str, classes: int) -> nn.Module:
-    """The classifier of images or texts at `source` in train mode, with a new head if it had another number of classes.
-
-    A folder with a configuration but no weights gives a net with fresh weights.
-    """
-    auto = _transformers(source)
-    folder = Path(source).expanduser()
-    if source.startswith(("/", ".", "~")) and not folder.is_dir():
-        raise FedfuseError(f"hf:{source}: no such folder. Give a folder that holds config.json, or a model's id")
-    where = str(folder) if folder.is_dir() else source
-    try:
-        if folder.is_dir() and not _has_weights(folder):
-            config = auto.AutoConfig.from_pretrained(where, num_labels=classes)
-            net = kind_of(auto, config).from_config(config)
-        else:
-            config = auto.AutoConfig.from_pretrained(where)
-            net = kind_of(auto, config).from_pretrained(where, num_labels=classes, ignore_mismatched_sizes=True)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise FedfuseError(
-            f"hf:{source}: no classifier could be loaded ({reason}). Give the id of a public model,"
-            " or a folder that holds config.json; this needs `pip install fedfuse[hf]` and, for an id, a network"
-        ) from error
-    return with_call(auto, net).float().train()  # weights stored in half precision cannot be averaged with others
-
 
 LIBRARIES = ("timm", "torchvision")
 
@@ -83,26 +42,3 @@ def own(name: str, classes: int, shape: Shape) -> nn.Module:
     if not isinstance(net, nn.Module):
         raise FedfuseError(f"{name} returned a {type(net).__name__}: a factory must return a torch.nn.Module")
     return net
-
-
-def kind_of(auto: Any, config: Any) -> Any:
-    """The class of classifiers for this configuration: of images, or else of texts."""
-    images = type(config) in auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
-    return auto.AutoModelForImageClassification if images else auto.AutoModelForSequenceClassification
-
-
-def with_call(auto: Any, net: Any) -> nn.Module:
-    """The net as it is called: with one tensor for images; a classifier of texts takes its inputs by name."""
-    images = type(net.config) in auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
-    return Logits(net) if images else net
-
-
-def _transformers(source: str) -> Any:
-    try:
-        return importlib.import_module("transformers")
-    except ImportError as error:
-        raise FedfuseError(f"hf:{source} needs transformers: `pip install fedfuse[hf]`") from error
-
-
-def _has_weights(folder: Path) -> bool:
-    return any(any(folder.glob(pattern)) for pattern in ("*.safetensors", "*.bin"))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fedfuse import models, rng
 from fedfuse.files import slug, write_whole
 from fedfuse.models import external, shared_head, split, transformers_folder
-from fedfuse.types import FedfuseError, Snapshot, Tensors
+from fedfuse.types import FedfuseError, Snapshot, Tensors, saved_buffers
 
 HEADER = "fedfuse"
 MODEL = "model.safetensors"  # the model file in an exported folder
@@ -143,7 +143,7 @@ def _with_tensors(header: Header, tensors: Tensors, trust_code: bool) -> nn.Modu
 def _build(header: Header, tensors: Tensors) -> tuple[nn.Module, dict[str, Tensor]]:
     """A fresh net and its tensors by name. Raise a ValueError unless `tensors` has the same names and shapes."""
     net = models.build(header.arch, classes=header.classes, shape=header.shape)
-    own: dict[str, Tensor] = dict(net.named_parameters()) | dict(net.named_buffers())
+    own: dict[str, Tensor] = dict(net.named_parameters()) | saved_buffers(net)
     shapes = {name: tuple(t.shape) for name, t in own.items()}
     in_file = {name: tuple(t.shape) for name, t in tensors.items()}
     for name in sorted({*shapes, *in_file}):
@@ -156,6 +156,6 @@ def _build(header: Header, tensors: Tensors) -> tuple[nn.Module, dict[str, Tenso
 
 def imports_code(arch: str) -> list[str]:
     """The parts of an architecture's name that import a module when they are built."""
-    builtin = {"hf", *external.LIBRARIES, *(name.partition(":")[0] for name in models.ZOO)}
+    builtin = {"hf", *external.LIBRARIES, *models.names()}
     parts = (shared_head.split(part)[0] for part in arch.split(split.MARK))
     return [part for part in parts if ":" in part and part.partition(":")[0] not in builtin]

@@ -10,7 +10,7 @@ import re
 
 from torch import Tensor, nn
 
-from fedfuse.models.classifier import Classifier
+from fedfuse.models.classifier import Classifier, Trunk
 from fedfuse.types import FedfuseError, Tensors
 
 MARK = "+head"
@@ -35,7 +35,7 @@ def with_shared_head(name: str, net: nn.Module, width: int, classes: int) -> Cla
             f"{name}: a shared head needs a fedfuse.models.Classifier, but this net is a {type(net).__name__}: wrap "
             "its trunk and head in one"
         )
-    trunk = nn.Sequential(net.trunk, nn.Linear(net.width, width), nn.ReLU())
+    trunk = Trunk(net.trunk, nn.Linear(net.width, width), nn.ReLU())
     head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, classes))
     return Classifier(trunk, head, width)
 

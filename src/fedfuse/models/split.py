@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from fedfuse.models.classifier import Classifier, Shape
+from fedfuse.batches import as_called, call
+from fedfuse.models.classifier import Classifier, Shape, Trunk, zeros
 from fedfuse.types import FedfuseError
 
 MARK = "|"
@@ -27,8 +28,8 @@ class Split(nn.Module):
         self.extractor = extractor
         self.server = server
 
-    def forward(self, x: Tensor) -> Tensor:  # (B, *shape) -> (B, classes)
-        logits: Tensor = self.server(self.extractor(x))
+    def forward(self, x: Tensor | None = None, **inputs: Tensor) -> Tensor:  # -> (B, classes)
+        logits: Tensor = self.server(call(self.extractor, as_called(x, inputs)))
         return logits
 
 
@@ -43,10 +44,11 @@ def parts(arch: str) -> tuple[str, str] | None:
     return (client, server) if mark else None
 
 
-def halves(arch: str, net: nn.Module) -> tuple[nn.Sequential, nn.Sequential]:
+def halves(arch: str, net: nn.Module) -> tuple[Trunk, nn.Sequential]:
     """The net's first stage and the rest, made of the net's own modules: rest(stage(x)) = net(x).
 
-    The first stage is the first layer with weights, all before it, and the norm, ReLU and pool after it.
+    The first stage is the first layer with weights, all before it, and the norm, ReLU and pool after it. Of a net for
+    texts it is the part that takes the words and gives one vector for each text.
     """
     if isinstance(net, Classifier):
         layers, end = list(_flat(net.trunk)), [net.head]
@@ -63,12 +65,13 @@ def halves(arch: str, net: nn.Module) -> tuple[nn.Sequential, nn.Sequential]:
         raise FedfuseError(f"{arch}: only its last layer has weights, so there are no features: add a layer")
     later = [i for i in with_weights[1:] if not isinstance(layers[i], _NORMS)]
     cut = later[0] if later else len(layers)
-    return nn.Sequential(*layers[:cut]), nn.Sequential(*layers[cut:], *end)
+    return Trunk(*layers[:cut]), nn.Sequential(*layers[cut:], *end)
 
 
 def _flat(module: nn.Module) -> Iterator[nn.Module]:
     """The layers of `module`, with nested sequences flattened."""
-    if type(module) is nn.Sequential:
+    if type(module) in (nn.Sequential, Trunk):
+        assert isinstance(module, nn.Sequential)
         for layer in module:
             yield from _flat(layer)
     else:
@@ -78,8 +81,7 @@ def _flat(module: nn.Module) -> Iterator[nn.Module]:
 @torch.no_grad()
 def feature_shape(extractor: nn.Module, shape: Shape) -> Shape:
     """The shape of the features of one input."""
-    first = next(extractor.parameters())
-    return tuple(extractor.eval()(torch.zeros(1, *shape, device=first.device)).shape[1:])
+    return tuple(call(extractor.eval(), zeros(extractor, shape, 1)).shape[1:])
 
 
 def continued(client: str, server: str, build: Callable[[str, Shape], nn.Module], shape: Shape) -> Split:

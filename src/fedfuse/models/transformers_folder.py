@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from fedfuse import rng
-from fedfuse.models.external import Logits, kind_of, with_call
+from fedfuse.models import shared_head, split
+from fedfuse.models.encoder import library
+from fedfuse.models.hf_name import MARK, parse
+from fedfuse.models.hugging_face import Logits, configuration, kind_of, with_call
 from fedfuse.types import FedfuseError, Snapshot, Tensors
-
-MARK = "hf:"
 
 
 def holds(arch: str) -> bool:
     """Whether the whole net, and not just a part of it, is a transformers model."""
-    return arch.startswith(MARK) and "|" not in arch
+    if not arch.startswith(MARK) or split.parts(arch) is not None or shared_head.split(arch)[1] is not None:
+        return False
+    return parse(arch).pool is None
 
 
 def write(folder: Path, arch: str, tensors: Tensors, labels: tuple[str, ...]) -> None:
     """Write `config.json`, and the weights under transformers' names."""
-    auto, config = _transformers(arch), _config(arch, labels)
+    auto, config = library(arch), _config(arch, labels)
     with rng.ambient(rng.generator(0, "export")):
         net = with_call(auto, kind_of(auto, config).from_config(config, trust_remote_code=False)).float()
     Snapshot(arch, tensors, tensors).load_into(net)
@@ -32,7 +34,7 @@ def write(folder: Path, arch: str, tensors: Tensors, labels: tuple[str, ...]) ->
 
 def read(folder: Path, classes: int) -> nn.Module:
     """Load the net of a folder. Raise a ValueError if weights are missing: transformers would draw them at random."""
-    auto = _transformers(f"{MARK}{folder}")
+    auto = library(f"{MARK}{folder}")
     config = auto.AutoConfig.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
     net, loading = kind_of(auto, config).from_pretrained(
         str(folder), use_safetensors=True, trust_remote_code=False, local_files_only=True, output_loading_info=True
@@ -47,14 +49,12 @@ def read(folder: Path, classes: int) -> nn.Module:
 
 
 def _config(arch: str, labels: tuple[str, ...]) -> Any:
-    source = arch.removeprefix(MARK)
-    where = Path(source).expanduser()
     try:
-        config = _transformers(arch).AutoConfig.from_pretrained(
-            str(where) if where.is_dir() else source,
+        config = configuration(
+            library(arch),
+            parse(arch),
             id2label=dict(enumerate(labels)),
             label2id={label: i for i, label in enumerate(labels)},
-            trust_remote_code=False,
         )
     except (OSError, ValueError) as error:
         raise FedfuseError(
@@ -67,12 +67,4 @@ def _config(arch: str, labels: tuple[str, ...]) -> Any:
 
 def without_path(arch: str) -> str:
     """The name of an exported model: for a local folder only its last part, not its path."""
-    source = Path(arch.removeprefix(MARK)).expanduser()
-    return f"{MARK}{source.name}" if source.is_dir() or source.is_absolute() else arch
-
-
-def _transformers(arch: str) -> Any:
-    try:
-        return import_module("transformers")
-    except ImportError as error:
-        raise FedfuseError(f'{arch} needs transformers: `pip install "fedfuse[hf]"`') from error
+    return str(parse(arch).without_path())

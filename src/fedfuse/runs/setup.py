@@ -59,7 +59,8 @@ def check_setup(setup: Setup) -> None:
     server = [("server", roles.server)] if roles.server else []
     for key, arch in [*(("clients", arch) for arch in roles.clients), *server]:
         try:
-            sample = None if isinstance(train.x, Tensor) else train.batch(torch.zeros(2, dtype=torch.int64))
+            two = torch.zeros(2, dtype=torch.int64)
+            sample = torch.zeros(2, *train.shape) if isinstance(train.x, Tensor) else train.batch(two)
             models.check(arch, classes=train.classes, shape=train.shape, sample=sample)
         except FedfuseError as error:
             raise ConfigError([Problem(f"models.{key}", arch, str(error))]) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,18 @@ def as_source(reference: str, value: Any) -> Source:
             f"{reference}: y goes up to {classes - 1}, and no example has the label {gaps[0]}: number the classes from "
             "0 without gaps"
         )
-    return Source.of(train, test, tuple(str(c) for c in range(classes)))
+    source, vocabulary = Source.of(train, test, tuple(str(c) for c in range(classes))), _vocabulary(train[0], test[0])
+    if not vocabulary:
+        return source
+    first, second = (replace(examples, vocabulary=vocabulary) for examples in (source.train, source.test))
+    return Source(first, second, source.labels)
+
+
+def _vocabulary(*inputs: object) -> int:
+    """The number of token ids, as far as the data shows: one more than the largest; 0 if there are none."""
+    ids = [x["input_ids"] for x in inputs if isinstance(x, Mapping) and "input_ids" in x]
+    whole = [t for t in ids if t.numel() and not t.is_floating_point()]
+    return 1 + max((int(t.max()) for t in whole), default=-1)
 
 
 def inputs(x: object, reference: str = "data") -> Tensor:
