@@ -13,6 +13,7 @@ from fedfuse.data.partition import SCHEMES
 from fedfuse.data.pool import POOLS
 from fedfuse.data.sources import SOURCES, source_function
 from fedfuse.data.sources.memory import cache_arrays, is_data
+from fedfuse.data.texts.tokenizer import SMALLEST
 from fedfuse.select import Selection
 from fedfuse.tracking import TRACKERS
 from fedfuse.vet import Vetting
@@ -36,6 +37,11 @@ class DataSection(NamedSection):
     source: str
     validation: float = Field(0.1, ge=0, lt=1, description="share of the training data held out at the server")
     pool: PoolSection | None = None
+    tokenizer: str = Field("auto", description="of texts: auto, hf:<id or folder>, or the path of a tokenizer.json")
+    vocabulary: int = Field(
+        8000, ge=SMALLEST, description="of texts: tokens of a tokenizer that is trained on the pool"
+    )
+    max_length: int = Field(128, ge=3, description="of texts: tokens after which a text is cut")
 
     @classmethod
     def from_value(cls, value: Any) -> Any:

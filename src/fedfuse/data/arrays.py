@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fedfuse.data.examples import Examples
+from fedfuse.data.texts.store import Texts
 from fedfuse.files import slug
 from fedfuse.types import DamagedError
 
@@ -113,6 +114,8 @@ def pack(prefix: str, examples: Examples) -> dict[str, Tensor]:
     x = {"x": examples.x} if isinstance(examples.x, Tensor) else {f"x.{n}": t for n, t in examples.x.items()}
     if examples.vocabulary:
         parts["vocabulary"] = torch.tensor([examples.vocabulary])
+    if examples.texts is not None:
+        parts |= {"texts.content": examples.texts.content, "texts.ends": examples.texts.ends}
     arrays = {f"{prefix}.{name}": array for name, array in {**x, **parts}.items()}
     return arrays | {f"{prefix}.column.{name}": column for name, column in examples.columns.items()}
 
@@ -124,6 +127,8 @@ def unpack(prefix: str, arrays: Mapping[str, Tensor], classes: int) -> Examples:
     y, mean, std = (arrays[f"{prefix}.{part}"] for part in ("y", "mean", "std"))
     named = f"{prefix}.x."
     inputs = {name.removeprefix(named): a for name, a in arrays.items() if name.startswith(named)}
-    vocabulary = arrays.get(f"{prefix}.vocabulary")
-    size = 0 if vocabulary is None else int(vocabulary)
-    return Examples(inputs or arrays[f"{prefix}.x"], y, classes, mean, std, columns, size)
+    vocabulary, texts = arrays.get(f"{prefix}.vocabulary"), None
+    if f"{prefix}.texts.content" in arrays:
+        texts = Texts(arrays[f"{prefix}.texts.content"], arrays[f"{prefix}.texts.ends"])
+    tokens = 0 if vocabulary is None else int(vocabulary)
+    return Examples(inputs or arrays[f"{prefix}.x"], y, classes, mean, std, columns, tokens, texts)

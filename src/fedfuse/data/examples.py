@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedfuse.batches import Batch, lengths_of, rows_of
+from fedfuse.data.texts.store import Texts
 from fedfuse.types import FedfuseError
 
 
@@ -27,6 +28,7 @@ class Examples:
     std: Tensor  # (C,)
     columns: Mapping[str, Tensor] = field(default_factory=dict)  # (N,) int64 each, for example users
     vocabulary: int = 0  # number of tokens, where x holds token ids
+    texts: Texts | None = None  # texts that are not yet encoded: x["text"] (N,) holds their row numbers
 
     def __len__(self) -> int:
         return len(self.y)
@@ -70,7 +72,10 @@ class Examples:
     def batch(self, index: Tensor) -> Batch:
         """The inputs (B, ...) at `index` (B,): normalised, or, of a mapping, without needless padding."""
         if not isinstance(self.x, Tensor):
-            return rows_of(self.x, index)
+            batch = rows_of(self.x, index)
+            if not self.vocabulary or isinstance(batch, Tensor):
+                return batch
+            return {name: t.long() for name, t in batch.items()}  # tokens are stored in 4 bytes and masks in 1
         # index_select copies whole rows; x[index] copies element by element and takes several times as long.
         return self.normalise(self.x.index_select(0, index))
 

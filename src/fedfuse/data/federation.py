@@ -33,6 +33,7 @@ class Federation:
     test: Examples
     pool: Examples | None
     labels: tuple[str, ...]
+    tokenizer: str | None = None  # of texts: the content of its tokenizer.json; not saved, since texts are encoded
 
     def __len__(self) -> int:
         return len(self.parts)

@@ -200,28 +200,62 @@ def _assign_majors(clients: int, major: int, classes: int, draw: np.random.Gener
 
 
 def by_column(
-    examples: Examples, clients: int, rng: torch.Generator, *, column: str = "user", least: int = 1
+    examples: Examples,
+    clients: int,
+    rng: torch.Generator,
+    *,
+    column: str = "user",
+    least: int = 1,
+    min_size: int = 1,
 ) -> list[Tensor]:
     """Each user, a value of a column, is a client. With fewer clients than users, a client is a random group of users.
 
-    Users with fewer than `least` examples are left out, the only case of an incomplete partition (Fed-ET keeps Sent140
-    users with more than 100 tweets).
+    Users with fewer than `least` examples are left out (Fed-ET keeps Sent140 users with more than 100 tweets). Those
+    with fewer than `min_size` are grouped at random until a group has it, and count as one user; a last group that is
+    too small is left out. These are the only cases of an incomplete partition.
     """
+    bounds.positive("column", min_size=min_size)
+    users, user, sizes = np.unique(
+        column_of(examples, column, "column").numpy(), return_inverse=True, return_counts=True
+    )
+    draw = _numpy(rng)
+    group = _groups(sizes, least, min_size, draw)
+    groups = int(group.max(initial=-1)) + 1
+    if groups < clients:
+        each = f"{least} or more examples" + (f", in groups of at least {min_size}" if min_size > least else "")
+        lower = "least" + (" or min_size" if min_size > least else "")
+        raise FedfuseError(
+            f"column: {column!r} has {groups} users with {each} (of {len(users)}), so client {groups} of {clients} "
+            f"would have none: use at most {groups} clients, or lower {lower}"
+        )
+    client = np.arange(clients) if groups == clients else draw.permutation(groups) % clients
+    owner = np.append(client, clients)[group]  # group -1 is the last entry: `clients` marks what is left out
+    return _collect(np.arange(len(examples)), owner[user], clients)
+
+
+def column_of(examples: Examples, column: str, what: str) -> Tensor:
+    """The column (N,) of the users."""
     if column not in examples.columns:
         raise FedfuseError(
-            f"column: the data has no column {column!r}, it has {', '.join(examples.columns) or 'none'}: name the "
+            f"{what}: the data has no column {column!r}, it has {', '.join(examples.columns) or 'none'}: name the "
             "column of the users"
         )
-    users, user, sizes = np.unique(examples.columns[column].numpy(), return_inverse=True, return_counts=True)
-    large = np.flatnonzero(sizes >= least)
-    if len(large) < clients:
-        raise FedfuseError(
-            f"column: {column!r} has {len(large)} users with {least} or more examples (of {len(users)}), so client "
-            f"{len(large)} of {clients} would have none: use at most {len(large)} clients, or lower least"
-        )
-    client = np.full(len(users), clients)  # `clients` marks a user that is left out
-    client[large] = np.arange(clients) if len(large) == clients else _numpy(rng).permutation(len(large)) % clients
-    return _collect(np.arange(len(examples)), client[user], clients)
+    return examples.columns[column]
+
+
+def _groups(sizes: Array, least: int, min_size: int, draw: np.random.Generator) -> Array:
+    """The number (U,) of each user's group, or -1 for users that are left out. sizes (U,): examples of each user."""
+    group = np.full(len(sizes), -1)
+    alone = np.flatnonzero(sizes >= max(least, min_size))
+    group[alone] = np.arange(len(alone))
+    small = draw.permutation(np.flatnonzero((sizes >= least) & (sizes < min_size)))
+    number, start, total = len(alone), 0, 0
+    for place, size in enumerate(sizes[small].tolist(), 1):
+        total += size
+        if total >= min_size:
+            group[small[start:place]] = number
+            number, start, total = number + 1, place, 0
+    return group
 
 
 SCHEMES: Mapping[str, Callable[..., list[Tensor]]] = {

@@ -13,10 +13,12 @@ from fedfuse.data.augment import augmentation
 from fedfuse.data.examples import Examples
 from fedfuse.data.generators.sampling import frozen, generated
 from fedfuse.data.holdout import amount, plain
+from fedfuse.data.partition import column_of
 from fedfuse.data.sources import load_from
 from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Source
 from fedfuse.data.statistics import channel_statistics
+from fedfuse.data.texts.store import ROWS
 from fedfuse.types import FedfuseError
 
 CHUNK = 1024
@@ -35,16 +37,38 @@ Pool = Callable[[Examples, torch.Generator], Pooled]
 
 
 def split(
-    train: Examples, rng: torch.Generator, location: Location, *, size: float = 0.2, augment: str = "none"
+    train: Examples,
+    rng: torch.Generator,
+    location: Location,
+    *,
+    size: float = 0.2,
+    augment: str = "none",
+    column: str | None = None,
 ) -> Pooled:
     """A random part of the training data, which is removed from the clients' data.
 
-    `size` is a number, or a fraction below 1. `augment` is applied once, so that the pool differs more from the
+    `size` is a number, or a fraction below 1. With `column`, whole users, values of that column, are held out until
+    they have that many examples (Fed-ET, Sent140). `augment` is applied once, so that the pool differs more from the
     clients' data, as Fed-ET's public data does.
     """
-    rest, rows = plain(len(train), amount(size, len(train), "pool split: size"), rng)
+    number = amount(size, len(train), "pool split: size")
+    rest, rows = plain(len(train), number, rng) if column is None else _users(train, column, number, rng)
     pool = _unlabeled(train.subset(rows))
     return Pooled(pool if augment == "none" else _augment(pool, augment, rng), rest)
+
+
+def _users(train: Examples, column: str, number: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """The remaining rows, and the rows of random users who together have at least `number` examples."""
+    users, user, sizes = torch.unique(column_of(train, column, "pool split"), return_inverse=True, return_counts=True)
+    order = torch.randperm(len(users), generator=rng)
+    before = sizes[order].cumsum(0) - sizes[order]
+    held = torch.zeros(len(users), dtype=torch.bool).index_fill_(0, order[before < number], True)[user]
+    if bool(held.all()):
+        raise FedfuseError(
+            f"pool split: {number:,} of {len(train):,} examples would take all {len(users)} users of {column!r}: lower "
+            "size"
+        )
+    return (~held).nonzero().squeeze(1), held.nonzero().squeeze(1)
 
 
 def _augment(pool: Examples, augment: str, rng: torch.Generator) -> Examples:
@@ -63,24 +87,37 @@ def source(
     without: tuple[str | int, ...] = (),
     arguments: dict[str, object] | None = None,
 ) -> Pooled:
-    """Training images of another data set, by name, resized to fit and normalised by their own statistics.
+    """Training images or texts of another data set, by name; images are resized to fit.
 
-    `classes` keeps only these classes and `without` drops classes, by name or number. `size` (a number, or a fraction
-    below 1) then draws from the rest. `arguments` are the settings of that data set.
+    Images are normalised by their own statistics; texts are encoded by the experiment's tokenizer. `classes` keeps only
+    these classes and `without` drops classes, by name or number. `size` (a number, or a fraction below 1) then draws
+    from the rest. `arguments` are the settings of that data set.
     """
     other = load_from(location, name, arguments or {}, labeled=False)
     rows = _of_classes(other, name, classes, without)
     if size is not None:
         rows = rows[plain(len(rows), amount(size, len(rows), f"pool {name}: size"), rng)[1]]
+    if train.texts is not None:
+        return Pooled(_texts(other, rows, train, name))
     x = fit(other.train.tensor, rows, train, f"pool {name}")
     mean, std = channel_statistics(x)
     return Pooled(Examples(x, torch.zeros(len(x), dtype=torch.int64), train.classes, mean, std))
 
 
+def _texts(other: Source, rows: Tensor, train: Examples, name: str) -> Examples:
+    texts = other.train.texts
+    if texts is None or train.texts is None or texts.pairs != train.texts.pairs:
+        wanted = "pairs of texts" if train.texts is not None and train.texts.pairs else "texts"
+        raise FedfuseError(f"pool {name}: the training data has {wanted}, and the pool has none: choose another pool")
+    x = {ROWS: torch.arange(len(rows))}
+    y = torch.zeros(len(rows), dtype=torch.int64)
+    return Examples(x, y, train.classes, train.mean, train.std, texts=texts.select(rows))
+
+
 def noise(train: Examples, rng: torch.Generator, location: Location, *, size: int = 10_000) -> Pooled:
     """Uniform random inputs: independent pixels, or points in the bounding box of the training features."""
-    shape = (size, *train.shape)
     y = torch.zeros(size, dtype=torch.int64)
+    shape = (size, *train.tensor.shape[1:])
     if train.tensor.dtype == torch.uint8:
         x = torch.randint(256, shape, dtype=torch.uint8, generator=rng)
         mean, std = channel_statistics(x)

@@ -16,7 +16,16 @@ from fedfuse import signature
 from fedfuse.export.card import Records, card
 from fedfuse.files import write_whole
 from fedfuse.models import transformers_folder
-from fedfuse.models.file import MODEL, Header, checked_tensors, imports_code, read_header, write_model
+from fedfuse.models.file import (
+    MODEL,
+    TOKENIZER,
+    Header,
+    checked_tensors,
+    imports_code,
+    read_header,
+    tokenizer_beside,
+    write_model,
+)
 from fedfuse.records import checkpoint
 from fedfuse.records.directory import CHECKPOINTS, EXPERIMENT, MODELS
 from fedfuse.records.stored import StoredRun
@@ -32,8 +41,8 @@ def export_hub_folder(
 ) -> Header:
     """Write the run's model into `folder`, which `fedfuse.load_model` reads, and return its header.
 
-    A new folder appears complete or not at all. In an existing folder only `model.safetensors`, `config.json` and
-    `README.md` are written, and replaced only with `force`.
+    A new folder appears complete or not at all. In an existing folder only `model.safetensors`, `config.json`,
+    `README.md` and, for texts, `tokenizer.json` are written, and replaced only with `force`.
     """
     run, folder = Path(run), Path(folder)
     if folder.resolve().is_relative_to(run.resolve()):
@@ -51,6 +60,8 @@ def export_hub_folder(
     try:
         with _staging(folder) as fresh:
             header = _write_model(fresh, file, header)
+            if (tokenizer := tokenizer_beside(file, header)) is not None:
+                write_whole(fresh / TOKENIZER, tokenizer.read_bytes())
             text = card(records, header, _count(file), license, own_code=bool(imports_code(header.arch)))
             write_whole(fresh / README, text.encode())
     except OSError as error:
@@ -94,7 +105,7 @@ def _models(run: Path) -> Iterator[tuple[Path, Header]]:
 def _refuse_to_overwrite(folder: Path, force: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise FedfuseError(f"--hub-folder {folder} is a file: name a folder")
-    existing = [name for name in (MODEL, CONFIG, README) if (folder / name).exists()]
+    existing = [name for name in (MODEL, CONFIG, README, TOKENIZER) if (folder / name).exists()]
     if existing and not force:
         raise FedfuseError(
             f"--hub-folder {folder} has a {existing[0]} already: choose another folder, or write over it with --force"
@@ -106,7 +117,7 @@ def _write_model(folder: Path, file: Path, header: Header) -> Header:
     tensors = _tensors_of_run(file, header)
     if not transformers_folder.holds(header.arch):
         write_model(folder / MODEL, header, tensors)
-        config = {"library_name": "fedfuse", **header.model_dump()}
+        config = {"library_name": "fedfuse", **header.plain()}
         write_whole(folder / CONFIG, json.dumps(config, indent=2).encode())
         return header
     transformers_folder.write(folder, header.arch, tensors, header.labels)

@@ -15,9 +15,11 @@ from torch import Tensor
 from fedfuse.data.examples import Examples
 from fedfuse.data.sources import load_from
 from fedfuse.data.sources.decode import decode
+from fedfuse.data.sources.files import FORMATS, read_table
 from fedfuse.data.sources.hub import places
 from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Source
+from fedfuse.data.sources.tables import strings_of
 from fedfuse.data.statistics import channel_statistics
 from fedfuse.in_hand.pools import LABELS
 from fedfuse.in_hand.teachers import Names
@@ -76,9 +78,9 @@ def hash_of(tensors: Mapping[str, Tensor]) -> str:
 
 def read_pool(name: str, location: Location) -> Raw:
     """Read the training inputs of a source; of a single file, all of them. Labels are dropped."""
-    file, column = _parquet(name, location)
+    file, column = _file(name, location)
     if file is None:
-        return _numbers(name, load_from(location, name, {}, labeled=False), "train")
+        return _of_source(name, load_from(location, name, {}, labeled=False), "train")
     schema = _schema(file)
     if column is None and (image := _image_column(schema)) is not None:
         if not any(label in schema.names for label in LABELS):
@@ -89,33 +91,39 @@ def read_pool(name: str, location: Location) -> Raw:
 
 def read_labeled(name: str, location: Location, option: str) -> Raw:
     """Read the test data of a source and their labels; of a single file, all of them."""
-    file, column = _parquet(name, location)
+    file, column = _file(name, location)
     if file is None:
-        return _numbers(name, load_from(location, name, {}), "test")
+        return _of_source(name, load_from(location, name, {}), "test")
     schema = _schema(file)
     if not any(label in schema.names for label in LABELS):
-        raise FedfuseError(f"{option} {name} has no column of labels: add one called label, with whole numbers")
+        raise FedfuseError(
+            f"{option} {name} has no column of labels: add one called label, with whole numbers or names"
+        )
     if column is None and _image_column(schema) is not None:
         return _whole(name, load_from(location, str(file), {}), labeled=True)
     return _texts(name, file, _text_column(name, schema, column), labeled=True)
 
 
-def _parquet(name: str, location: Location) -> tuple[Path | None, str | None]:
-    """Return the parquet file that `name` is, and the column after `::`; (None, None) for any other source."""
+def _file(name: str, location: Location) -> tuple[Path | None, str | None]:
+    """Return the parquet or CSV file that `name` is, and the column after `::`; (None, None) for any other source."""
     path, mark, column = name.partition(COLUMN)
-    if not path.endswith(".parquet"):
+    if not path.endswith(FORMATS):
         if mark:
-            raise FedfuseError(f"{name}: only a parquet file has columns: write FILE.parquet{COLUMN}COLUMN")
+            raise FedfuseError(f"{name}: only a parquet or CSV file has columns: write FILE.parquet{COLUMN}COLUMN")
         return None, None
     file = next((place for place in places(location, path) if place.exists()), None)
     if file is None:
-        raise FedfuseError(f"there is no {path}: give a parquet file, a folder of images, or a data source's name")
+        raise FedfuseError(
+            f"there is no {path}: give a parquet or CSV file, a folder of images, or a data source's name"
+        )
     return (file, column or None) if file.is_file() else (None, None)
 
 
 def _schema(file: Path) -> Any:
     from pyarrow import parquet  # type: ignore[import-untyped, unused-ignore]
 
+    if file.suffix == ".csv":
+        return read_table(file).schema
     try:
         return parquet.read_schema(file)
     except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
@@ -145,21 +153,23 @@ def _text_column(name: str, schema: Any, wanted: str | None) -> str:
 
 
 def _texts(name: str, file: Path, column: str, *, labeled: bool) -> Texts:
-    from pyarrow import parquet, types
+    from pyarrow import compute, types
 
-    schema = _schema(file)
-    label = next((c for c in LABELS if c in schema.names), None) if labeled else None
-    table = parquet.read_table(file, columns=[column] if label is None else [column, label])
-    texts = table[column]
-    if not len(texts):
+    table = read_table(file, [column])
+    label = next((c for c in LABELS if c in table.column_names), None) if labeled else None
+    if not len(table):
         raise FedfuseError(f"{name} is empty: give a file with examples")
-    if texts.null_count:
-        raise FedfuseError(f"{name}: {texts.null_count} rows have no {column}: remove them")
+    texts = strings_of(name, table[column], column)
     if label is None:
-        return Texts(name, texts.to_pylist(), None)
-    if not types.is_integer(table[label].type) or table[label].null_count:
+        return Texts(name, texts, None)
+    cells = table[label]
+    if types.is_string(cells.type) and not cells.null_count:  # names of classes
+        names = compute.unique(cells).sort()
+        y = compute.index_in(cells, names).to_numpy()
+        return Texts(name, texts, torch.tensor(y).long(), tuple(names.to_pylist()))
+    if not types.is_integer(cells.type) or cells.null_count:
         raise FedfuseError(f"{name}: {label} holds other things than whole numbers: number the classes from 0")
-    return Texts(name, texts.to_pylist(), torch.tensor(table[label].to_numpy()).long())
+    return Texts(name, texts, torch.tensor(cells.to_numpy()).long())
 
 
 def _unlabeled_images(name: str, file: Path, column: str) -> Numbers:
@@ -173,8 +183,14 @@ def _unlabeled_images(name: str, file: Path, column: str) -> Numbers:
     return Numbers(name, x, None, None, tuple(mean.tolist()), tuple(std.tolist()))
 
 
-def _numbers(name: str, source: Source, split: str) -> Numbers:
-    return _from_examples(name, source.train if split == "train" else source.test, source, labeled=split == "test")
+def _of_source(name: str, source: Source, split: str) -> Raw:
+    examples, labeled = source.train if split == "train" else source.test, split == "test"
+    if examples.texts is None:
+        return _from_examples(name, examples, source, labeled=labeled)
+    if examples.texts.pairs:
+        raise FedfuseError(f"{name} holds pairs of texts: choose data with one text per example")
+    texts = list(examples.texts.strings(torch.arange(len(examples))))
+    return Texts(name, texts, examples.y if labeled else None, source.labels)
 
 
 def _from_examples(name: str, examples: Examples, source: Source, *, labeled: bool) -> Numbers:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -20,6 +21,7 @@ from fedfuse.types import FedfuseError, Snapshot, Tensors, saved_buffers
 
 HEADER = "fedfuse"
 MODEL = "model.safetensors"  # the model file in an exported folder
+TOKENIZER = "tokenizer.json"  # beside the file of a model of texts
 
 
 class Header(BaseModel):
@@ -33,11 +35,18 @@ class Header(BaseModel):
     mean: tuple[float, ...]
     std: tuple[float, ...]
     labels: tuple[str, ...]
+    tokenizer: str | None = None  # of a model of texts: the SHA-256 of the tokenizer.json beside it
     sha256: str | None = None  # of the tensors and all of the above
+
+    def plain(self) -> dict[str, Any]:
+        """Return the header's fields as JSON values. A model without a tokenizer has no such field."""
+        return self.model_dump(exclude=None if self.tokenizer else {"tokenizer"})
 
     def with_hash(self, tensors: Tensors) -> Header:
         """Return the header with the hash of itself and these tensors."""
-        digest = hashlib.sha256(json.dumps(self.model_dump(exclude={"sha256"}), sort_keys=True).encode())
+        digest = hashlib.sha256(
+            json.dumps({k: v for k, v in self.plain().items() if k != "sha256"}, sort_keys=True).encode()
+        )
         for name, tensor in sorted(tensors.items()):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             digest.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
@@ -62,16 +71,23 @@ class Loaded:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     labels: tuple[str, ...]
+    tokenizer: Path | None = None  # of a model of texts: the tokenizer.json that its inputs were encoded with
 
 
 def file_name(arch: str) -> str:
     return f"{slug(arch, '_')}.safetensors"
 
 
-def save_model(folder: Path, snapshot: Snapshot, header: Header) -> Path:
-    """Write the model as `<architecture>.safetensors`, readable by any safetensors reader."""
+def save_model(folder: Path, snapshot: Snapshot, header: Header, tokenizer: str | None = None) -> Path:
+    """Write the model as `<architecture>.safetensors`, readable by any safetensors reader.
+
+    tokenizer: the content of the tokenizer.json of a model of texts, which is written beside it.
+    """
     path = folder / file_name(snapshot.arch)
     folder.mkdir(parents=True, exist_ok=True)
+    if tokenizer is not None:
+        write_whole(folder / TOKENIZER, tokenizer.encode())
+        header = header.model_copy(update={"tokenizer": hashlib.sha256(tokenizer.encode()).hexdigest()})
     write_model(path, header, {**snapshot.params, **snapshot.buffers})
     return path
 
@@ -83,7 +99,7 @@ def write_model(path: Path, header: Header, tensors: Tensors, *, for_transformer
     the same bytes.
     """
     header = header.with_hash(tensors)
-    metadata = {HEADER: json.dumps(header.model_dump()), **({"format": "pt"} if for_transformers else {})}
+    metadata = {HEADER: json.dumps(header.plain()), **({"format": "pt"} if for_transformers else {})}
     write_whole(path, safetensors.torch.save({k: t.contiguous() for k, t in tensors.items()}, metadata=metadata))
 
 
@@ -113,7 +129,18 @@ def load_model(path: str | Path, *, trust_code: bool = False) -> Loaded:
             net = _with_tensors(header, checked_tensors(file, header), trust_code)
     except (OSError, safetensors.SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise FedfuseError(f"{path}: not a model written by fedfuse: {error}") from error
-    return Loaded(net.eval(), **header.model_dump(exclude={"sha256"}))
+    fields = header.model_dump(exclude={"sha256", "tokenizer"})
+    return Loaded(net.eval(), **fields, tokenizer=tokenizer_beside(file, header))
+
+
+def tokenizer_beside(file: Path, header: Header) -> Path | None:
+    """Return the tokenizer.json of a model of texts; None if it has none, or if that was taken away."""
+    path = file.parent / TOKENIZER
+    if header.tokenizer is None or not path.is_file():
+        return None
+    if hashlib.sha256(path.read_bytes()).hexdigest() != header.tokenizer:
+        raise FedfuseError(f"{path}: is not the tokenizer of {file.name}: restore it, or export the model again")
+    return path
 
 
 def checked_tensors(path: Path, header: Header) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ from typing import Any
 import tomli_w
 
 from fedfuse.context import Context
+from fedfuse.data.texts.lengths import TextFacts, text_facts
 from fedfuse.dotted import differences, flatten
 from fedfuse.evaluate import Details
 from fedfuse.files import write_whole
@@ -52,6 +53,7 @@ class FederationFacts:
     examples: ExampleCounts
     shape: Sequence[int]  # of one input
     run: str  # the fingerprint of the run
+    texts: TextFacts | None = None  # the lengths of texts, if the data are texts
 
     @staticmethod
     def of(ctx: Context, run: str) -> FederationFacts:
@@ -65,6 +67,7 @@ class FederationFacts:
             examples=ExampleCounts(len(data.train), len(data.validation), len(data.test), pool),
             shape=list(data.train.shape),
             run=run,
+            texts=text_facts(data),
         )
 
 

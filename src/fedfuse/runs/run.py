@@ -166,7 +166,7 @@ class _Running:
             write_federation(self.path, self.setup.ctx, self.fingerprint)
             server = self._rounds(engine, observers)
         for model in server.models.values():
-            save_model(self.path / MODELS, model, _header(model.arch, federation))
+            save_model(self.path / MODELS, model, _header(model.arch, federation), federation.tokenizer)
         if not any(event.kind == "finished" for event in events.read(self.path / EVENTS)):
             self._note("finished", server.round)
         self.display.end(self.path, self.history)

@@ -17,6 +17,7 @@ from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation, federate
 from fedfuse.data.sources import load_from
 from fedfuse.data.sources.location import Location
+from fedfuse.data.texts.encoding import encode_federation
 from fedfuse.select import cohort_size
 from fedfuse.threads import cores
 from fedfuse.types import FedfuseError
@@ -119,7 +120,7 @@ def load_federation(experiment: Experiment, location: Location | None = None) ->
     """Load the data and partition it between the clients."""
     location = location or Location.at()
     pool = experiment.data.pool
-    return federate(
+    federation = federate(
         load_from(location, experiment.data.source, experiment.data.settings),
         scheme=partial(experiment.partition.function(), **experiment.partition.settings),
         clients=experiment.partition.clients,
@@ -127,6 +128,18 @@ def load_federation(experiment: Experiment, location: Location | None = None) ->
         pool=None if pool is None else partial(pool.function(), location=location, **pool.settings),
         seed=experiment.run.seed,
     )
+    return federation if federation.train.texts is None else _encoded(experiment, federation, location)
+
+
+def _encoded(experiment: Experiment, federation: Federation, location: Location) -> Federation:
+    """Encode the texts of a federation that is split already: a tokenizer may learn from its pool only."""
+    data, server = experiment.data, experiment.models.server
+    archs = [*experiment.models.weights, *([server] if server else [])]
+    settings = {"tokenizer": data.tokenizer, "vocabulary": data.vocabulary, "max_length": data.max_length}
+    try:
+        return encode_federation(federation, **settings, archs=archs, location=location)  # type: ignore[arg-type]
+    except FedfuseError as error:
+        raise ConfigError([Problem("data.tokenizer", data.tokenizer, str(error))]) from error
 
 
 def _roles(experiment: Experiment, algorithm: Algorithm) -> Roles:

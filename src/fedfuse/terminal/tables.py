@@ -19,6 +19,7 @@ from fedfuse.data.partition import SCHEMES
 from fedfuse.data.picture import summary
 from fedfuse.data.pool import POOLS
 from fedfuse.data.sources import PATTERNS, SOURCES
+from fedfuse.data.texts.lengths import TextLengths, text_facts
 from fedfuse.records.directory import CHECKPOINTS, EXPERIMENT, MODELS, ROUNDS
 from fedfuse.records.statistics import Row, spread
 from fedfuse.runs.run import Run
@@ -113,6 +114,7 @@ def catalogue() -> list[Table]:
 
 def of_check(experiment: Experiment, federation: Federation) -> RenderableType:
     sizes = [len(part) for part in federation.parts]
+    texts = text_facts(federation)
     return _definitions(
         f"{experiment.name} is sound",
         {
@@ -120,7 +122,9 @@ def of_check(experiment: Experiment, federation: Federation) -> RenderableType:
             f"validation, {len(federation.test):,} test examples, {federation.train.classes} classes, "
             f"shape {federation.train.shape}",
             "pool": "none" if federation.pool is None else f"{len(federation.pool):,} unlabeled examples",
-            "partition": f"{partition_title(experiment)}: {min(sizes):,} to {max(sizes):,} examples each",
+            "partition": f"{partition_title(experiment)}: {min(sizes):,} to {max(sizes):,} examples each"
+            f"{_left_out(federation)}",
+            **({} if texts is None else {"texts": f"{_lengths(texts.train)}; {texts.vocabulary:,} tokens are known"}),
             "models": ", ".join(experiment.models.weights),
             "algorithm": experiment.algorithm.name,
             "fingerprint": federation.fingerprint[:16],
@@ -134,11 +138,32 @@ def partition_title(experiment: Experiment) -> str:
     return f"{experiment.data.source}, {experiment.partition.clients} clients, {scheme}"
 
 
-def of_partition(experiment: Experiment, federation: Federation) -> Table:
-    labels = federation.labels
+def of_partition(experiment: Experiment, federation: Federation) -> RenderableType:
+    labels, texts = federation.labels, text_facts(federation)
     columns = labels if len(labels) <= 12 else ()  # more do not fit on a screen
-    table = plain_table(partition_title(experiment), "client", "n", "classes", "entropy", *columns)
+    of_texts = () if texts is None else ("tokens", "cut %")
+    table = plain_table(partition_title(experiment), "client", "n", "classes", "entropy", *of_texts, *columns)
     for row in summary(federation):
         counts = [str(n) if n else "·" for n in row.counts] if columns else []
-        table.add_row(str(row.client), f"{row.examples:,}", str(row.present), f"{row.entropy:.2f}", *counts)
-    return table
+        own = [] if texts is None else [texts.clients[row.client]]
+        lengths = [cell for one in own for cell in (f"{one.mean:.1f}", f"{100 * one.truncated:.1f}")]
+        table.add_row(str(row.client), f"{row.examples:,}", str(row.present), f"{row.entropy:.2f}", *lengths, *counts)
+    notes = [left] if (left := _left_out(federation).removeprefix("; ")) else []
+    if texts is not None:
+        sets = {"clients": texts.train, "pool": texts.pool, "test": texts.test}
+        notes += [f"texts of {name}: {_lengths(each)}" for name, each in sets.items() if each is not None]
+    return Group(table, Text("\n".join(f"  {note}" for note in notes) + "\n")) if notes else table
+
+
+def _lengths(texts: TextLengths) -> str:
+    return (
+        f"{texts.mean:.1f} tokens on average, median {texts.median:.0f}, 90 % up to {texts.p90:.0f}, "
+        f"99 % up to {texts.p99:.0f}, "
+        f"longest {texts.longest:,}; {100 * texts.truncated:.1f} % are cut"
+    )
+
+
+def _left_out(federation: Federation) -> str:
+    """Say how many training examples no client has, if any."""
+    left = len(federation.train) - sum(federation.sizes)
+    return f"; {left:,} of {len(federation.train):,} examples are left out" if left else ""

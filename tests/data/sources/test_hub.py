@@ -147,14 +147,6 @@ def test_ambiguous_columns_are_asked_for(tmp_path: Path) -> None:
     assert data.train.shape == (1, 2, 2)
 
 
-def test_text_is_refused_clearly(tmp_path: Path) -> None:
-    import datasets
-
-    datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}).to_parquet(str(tmp_path / "text.parquet"))
-    with pytest.raises(FedfuseError, match=r"no image column \(it has text \(string\).* text is not supported yet"):
-        load(str(tmp_path / "text.parquet"))
-
-
 def test_configurations_and_splits(tmp_path: Path) -> None:
     for config, total in (("small", 4), ("large", 8)):
         write_parquet(tmp_path / "set" / config / "train" / "0000.parquet", pictures(total))
@@ -211,7 +203,7 @@ def test_damaged_files_and_impossible_sizes_are_one_sentence_each(tmp_path: Path
 
 
 def test_paths_and_ids_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FedfuseError, match=r"there is no \./nothing: give a parquet file"):
+    with pytest.raises(FedfuseError, match=r"there is no \./nothing: give a parquet or CSV file"):
         load("./nothing")
     (tmp_path / "empty").mkdir()
     with pytest.raises(FedfuseError, match="holds no parquet files, and no images"):

@@ -26,11 +26,14 @@ SOURCES: Mapping[str, Callable[..., Source]] = {
     "cifar10": named.cifar10,
     "cifar100": named.cifar100,
     "tiny-imagenet": named.tiny_imagenet,
+    "ag-news": named.ag_news,
+    "sst2": named.sst2,
+    "sent140": named.sent140,
     "swiss-roll": made.swiss_roll,
     "synthetic": made.synthetic,
 }
 PATTERNS: Mapping[str, str] = {  # the other forms that a name can take
-    "a hub id (owner/name), folder or parquet file": signature.summary(files_or_hub),
+    "a hub id (owner/name), folder, parquet or CSV file": signature.summary(files_or_hub),
     "package.module:function": signature.summary(as_source),
 }
 
@@ -65,7 +68,7 @@ def load(
     arguments: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> Source:
-    """The data called `name`: a name in SOURCES, a hub id, a folder or parquet file, or package.module:function.
+    """The data called `name`: a name in SOURCES, a hub id, a folder, parquet or CSV file, or package.module:function.
 
     `data_dir` (default: FEDFUSE_DATA) is a folder in the hub's layout, searched before anything is downloaded.
     `arguments` are the settings of the source's function.

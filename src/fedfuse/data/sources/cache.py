@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from fedfuse.data import arrays
 from fedfuse.data.sources.location import Location
@@ -34,6 +36,33 @@ def cached(location: Location, name: str, key: Mapping[str, Any], build: Callabl
         )
         return source
     return open_source(folder)
+
+
+def cached_arrays(
+    location: Location,
+    name: str,
+    build: Callable[[], tuple[Mapping[str, Tensor], Mapping[str, Any]]],
+    needs: Collection[str],
+) -> tuple[Mapping[str, Tensor], Mapping[str, Any]]:
+    """The arrays and facts in the cache under `name`. If one of `needs` is missing or damaged, `build()` makes them."""
+    folder = location.cache / name
+    if folder.exists():
+        try:
+            tensors, facts = arrays.read(folder)
+            if all(need in tensors or need in facts for need in needs):
+                return tensors, facts
+        except DamagedError:
+            pass
+        arrays.remove(folder)
+    tensors, facts = build()  # type: ignore[assignment]
+    try:
+        arrays.write(folder, tensors, facts)
+    except OSError as error:
+        warnings.warn(
+            f"{name} is not cached: {folder} cannot be written ({error}): set FEDFUSE_CACHE to another folder",
+            stacklevel=2,
+        )
+    return tensors, facts
 
 
 def stamp(root: Path, files: Iterable[Path]) -> list[tuple[str, int, int]]:

@@ -1,4 +1,4 @@
-"""Read tables from a parquet file or folder, an image folder, or the Hugging Face hub."""
+"""Read tables from parquet or CSV files or folders, an image folder, or the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from fedfuse.data.sources import tables
 from fedfuse.data.sources.cache import cached, stamp
+from fedfuse.data.sources.files import FORMATS, IMAGES, read_table
 from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Source
 from fedfuse.data.sources.tables import Reading
@@ -37,20 +38,21 @@ def files_or_hub(
     test: str | None = None,
     holdout: float = 0.2,
     revision: str | None = None,
+    text: str | tuple[str, ...] | None = None,
 ) -> Source:
-    """Images from a Hugging Face hub id, a parquet file or folder, or a folder with one folder of images per class.
+    """Images or texts from a hub id, a parquet or CSV file or a folder of them, or a folder of images per class.
 
-    Columns that are not named are chosen by type if only one fits. Integer, string and class columns besides the label
-    (or only those in `columns`) become `Examples.columns`, so that users can be clients. Without a test split, a seeded
-    stratified `holdout` of the training data is the test data. Hub data is cached by id and revision: name a newer
-    revision to get newer data.
+    `text` names the column of texts, or two columns for pairs. Columns that are not named are chosen by type if only
+    one fits. Integer, string and class columns besides the label (or only those in `columns`) become `Examples.columns`, so
+    that users can be clients. Without a test split, a seeded stratified `holdout` of the training data is the test
+    data. Hub data is cached by id and revision: name a newer revision to get newer data.
     """
-    how = Reading(image, label, config, size, columns, train, test, holdout, revision)
+    how = Reading(image, label, config, size, columns, train, test, holdout, revision, text)
     for place in places(location, id_or_path):
         if place.exists():
             return from_disk(location, id_or_path, place, how)
     if looks_like_path(id_or_path):
-        raise FedfuseError(f"there is no {id_or_path}: give a parquet file, a folder of parquet files or of images")
+        raise FedfuseError(f"there is no {id_or_path}: give a parquet or CSV file, a folder of them, or of images")
     try:
         return from_hub(location, id_or_path, how)
     except UnreachableError as error:
@@ -60,7 +62,7 @@ def files_or_hub(
             + f"  - the Hugging Face hub, {id_or_path}: {error}\nTo get it, do one of:\n"
             f"  1. with a network: hf download {id_or_path} --repo-type dataset --local-dir FOLDER, then name FOLDER\n"
             "  2. unset HF_HUB_OFFLINE, check the id and the network, and run again\n"
-            "  3. name a parquet file, a folder of images or package.module:function of your own instead"
+            "  3. name a parquet or CSV file, a folder of images or package.module:function of your own instead"
         ) from error
 
 
@@ -72,18 +74,18 @@ def places(location: Location, name: str) -> list[Path]:
 
 def looks_like_path(name: str) -> bool:
     """Whether `name` can only be a path, since a hub id is owner/name."""
-    return name.startswith(("/", "./", "../", "~")) or name.endswith(".parquet") or name.count("/") != 1
+    return name.startswith(("/", "./", "../", "~")) or name.endswith(FORMATS) or name.count("/") != 1
 
 
 def from_disk(location: Location, name: str, place: Path, how: Reading) -> Source:
-    """Load a parquet file or folder, or an image folder, decoding it at most once."""
-    files = parquet_files(place, how.config)
+    """Load a parquet or CSV file or folder, or an image folder, decoding it at most once."""
+    files = table_files(place, how.config)
     contents = [f for paths in files.values() for f in paths] or [f for f in place.rglob("*") if f.is_file()]
     root = place.parent if place.is_file() else place
     key = {"how": vars(how), "files": stamp(root, contents), "root": str(root.resolve())}
 
     def build() -> Source:
-        splits = _read_parquet(files) if files else _image_folder(location, place)
+        splits = _read_tables(files, how) if files else _image_folder(location, place)
         return tables.read(name, splits, how, location.progress)
 
     return cached(location, slug(name)[-60:] or "data", key, build)
@@ -98,11 +100,16 @@ def from_hub(location: Location, name: str, how: Reading) -> Source:
     return cached(location, slug(name)[-60:] or "data", {"how": vars(how), "hub": name}, build)
 
 
-def parquet_files(place: Path, config: str | None) -> dict[str, list[Path]]:
-    """Split name -> its parquet files, in the hub's two layouts: config/train-00000-of-00002 and config/train/0000."""
+def table_files(place: Path, config: str | None) -> dict[str, list[Path]]:
+    """Split name -> its parquet files, in the hub's two layouts: config/train-00000-of-00002 and config/train/0000.
+
+    CSV files count where there are neither parquet files nor images, which may have their facts beside them.
+    """
     if place.is_file():
-        return {"train": [place]} if place.suffix == ".parquet" else {}
+        return {"train": [place]} if place.suffix in FORMATS else {}
     paths = sorted(place.rglob("*.parquet"))
+    if not paths and not any(file.suffix.lower() in IMAGES for file in place.rglob("*")):
+        paths = sorted(place.rglob("*.csv"))
     configs: dict[str, dict[str, list[Path]]] = {}
     for file in paths:
         owner, split = _split_of(file.relative_to(place))
@@ -124,21 +131,15 @@ def _split_of(file: Path) -> tuple[str, str]:
     return folder.as_posix().removeprefix("."), split
 
 
-def _read_parquet(files: Mapping[str, list[Path]]) -> tables.Splits:
+def _read_tables(files: Mapping[str, list[Path]], how: Reading) -> tables.Splits:
     datasets = library()
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
-    from pyarrow import parquet
 
-    def table(file: Path) -> Any:
-        try:
-            return parquet.read_table(file)
-        except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
-            raise FedfuseError(f"{file}: not a parquet file that can be read ({error}): replace it") from error
-
+    texts = () if how.text is None else (how.text,) if isinstance(how.text, str) else how.text
     # Read the files directly: load_dataset("parquet") would first copy them to its own cache.
     return {
         # With a fingerprint given, the library does not hash every byte to make one.
-        split: datasets.Dataset(pyarrow.concat_tables([table(f) for f in paths]), fingerprint=split)
+        split: datasets.Dataset(pyarrow.concat_tables([read_table(f, texts) for f in paths]), fingerprint=split)
         for split, paths in files.items()
     }
 
@@ -146,14 +147,16 @@ def _read_parquet(files: Mapping[str, list[Path]]) -> tables.Splits:
 def _image_folder(location: Location, place: Path) -> tables.Splits:
     datasets = library()
     if not place.is_dir():
-        raise FedfuseError(f"{place} is neither a parquet file nor a folder: give one of them")
+        raise FedfuseError(f"{place} is neither a parquet or CSV file nor a folder: give one of them")
     with _quiet(datasets):
         try:
             splits = datasets.load_dataset(
                 "imagefolder", data_dir=str(place), cache_dir=str(location.cache / "folders")
             )
         except (ValueError, FileNotFoundError, datasets.exceptions.DatasetsError) as error:
-            raise FedfuseError(f"{place} holds no parquet files, and no images in class folders: {error}") from error
+            raise FedfuseError(
+                f"{place} holds no parquet or CSV files, and no images in class folders: {error}"
+            ) from error
     return dict(splits)
 
 
@@ -194,7 +197,7 @@ def library() -> Any:
         import datasets
         import PIL  # noqa: F401
     except ImportError as error:
-        raise FedfuseError(f'reading images needs {error.name}: pip install "fedfuse[data]"') from error
+        raise FedfuseError(f'reading tables and images needs {error.name}: pip install "fedfuse[data]"') from error
     return datasets
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedfuse.data import arrays
 from fedfuse.data.sources.cache import open_source, write_source
 from fedfuse.data.sources.location import Location
-from fedfuse.data.sources.own import as_source, inputs
+from fedfuse.data.sources.own import as_source, inputs, texts_in
 from fedfuse.data.sources.source import Source
 from fedfuse.types import DamagedError, FedfuseError
 
@@ -47,8 +47,10 @@ def cache_arrays(value: Any, location: Location | None = None) -> str:
 
 def _unlabeled(x: Any) -> Source:
     """A source of inputs without labels."""
+    texts, labels = texts_in(x, "data"), torch.zeros(len(x), dtype=torch.int64)
+    if texts is not None:
+        return Source.of((texts, labels, {}), (texts.select(torch.arange(0)), labels[:0], {}), ("unlabeled",))
     values = inputs(x)
-    labels = torch.zeros(len(values), dtype=torch.int64)
     return Source.of((values, labels, {}), (values[:0], labels[:0], {}), ("unlabeled",))
 
 

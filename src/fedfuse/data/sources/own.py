@@ -13,11 +13,12 @@ from torch import Tensor
 from fedfuse.batches import Batch
 from fedfuse.data.sources.checks import first_not_finite
 from fedfuse.data.sources.source import Rows, Source
+from fedfuse.data.texts.store import MOST, Texts
 from fedfuse.types import FedfuseError
 
 
 def as_source(reference: str, value: Any) -> Source:
-    """Your own function that returns a Source or ((x_train, y_train), (x_test, y_test)) of arrays."""
+    """Your own function that returns a Source or ((x_train, y_train), (x_test, y_test)) of arrays or texts."""
     if isinstance(value, Source):
         return value
     try:
@@ -78,17 +79,38 @@ def _numbers(values: object, which: str, reference: str) -> Tensor:
         ) from error
 
 
-def _shapes(x: Batch) -> str:
+def texts_in(x: object, reference: str) -> Texts | None:
+    """Texts, or pairs of texts, if `x` holds some; None for anything else."""
+    values = x.tolist() if isinstance(x, np.ndarray) and x.dtype.kind in "UO" else x
+    if not isinstance(values, list | tuple) or not values or not isinstance(_first(values[0]), str):
+        return None
+    rows = [(row,) if isinstance(row, str) else row for row in values]
+    for number, row in enumerate(rows):
+        if not 1 <= len(row) <= MOST or len(row) != len(rows[0]) or not all(isinstance(t, str) and t for t in row):
+            raise FedfuseError(
+                f"{reference}: x[{number}] is {values[number]!r}: give a text, or two, for every example"
+            )
+    return Texts.of(list(zip(*rows, strict=True)), reference)
+
+
+def _first(value: Any) -> Any:
+    return value[0] if isinstance(value, list | tuple) and value else value
+
+
+def _shapes(x: Batch | Texts) -> str:
     """The shape of one example, in words."""
+    if isinstance(x, Texts):
+        return "pairs of texts" if x.pairs else "texts"
     if isinstance(x, Tensor):
         return str(tuple(x.shape[1:]))
     return ", ".join(f"{name} {tuple(tensor.shape[1:])}" for name, tensor in sorted(x.items()))
 
 
 def _rows(reference: str, x: object, y: object) -> Rows:
-    values: Batch = _mapping(x, reference) if isinstance(x, Mapping) else inputs(x, reference)
+    texts = texts_in(x, reference)
+    values: Batch | Texts = texts or (_mapping(x, reference) if isinstance(x, Mapping) else inputs(x, reference))
     labels = _numbers(y, "y", reference)
-    rows = {len(t) for t in ([values] if isinstance(values, Tensor) else values.values())}
+    rows = {len(t) for t in (values.values() if isinstance(values, Mapping) else [values])}
     if labels.dim() != 1 or rows != {len(labels)} or labels.is_floating_point():
         raise FedfuseError(
             f"{reference}: y is {tuple(labels.shape)} {labels.dtype} and x has {', '.join(map(str, sorted(rows)))} "

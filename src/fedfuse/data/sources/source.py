@@ -11,8 +11,9 @@ from torch import Tensor
 from fedfuse.batches import Batch
 from fedfuse.data.examples import Examples
 from fedfuse.data.statistics import channel_statistics
+from fedfuse.data.texts.store import ROWS, Texts
 
-Rows = tuple[Batch, Tensor, Mapping[str, Tensor]]  # x (N, ...), y (N,), columns of (N,)
+Rows = tuple[Batch | Texts, Tensor, Mapping[str, Tensor]]  # x (N, ...) or N texts, y (N,), columns of (N,)
 
 
 @dataclass(frozen=True)
@@ -29,5 +30,12 @@ class Source:
         x = train[0]
         # The tensors of a mapping, such as token ids, are taken as they are.
         mean, std = channel_statistics(x) if isinstance(x, Tensor) else (torch.zeros(1), torch.ones(1))
-        first, second = (Examples(x, y, len(labels), mean, std, columns) for x, y, columns in (train, test))
+        first, second = (_examples(rows, len(labels), mean, std) for rows in (train, test))
         return Source(first, second, labels)
+
+
+def _examples(rows: Rows, classes: int, mean: Tensor, std: Tensor) -> Examples:
+    x, y, columns = rows
+    if isinstance(x, Texts):
+        return Examples({ROWS: torch.arange(len(x))}, y, classes, mean, std, columns, texts=x)
+    return Examples(x, y, classes, mean, std, columns)

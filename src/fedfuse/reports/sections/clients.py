@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from fedfuse.data.texts.lengths import TextFacts
 from fedfuse.records.directory import FederationFacts
 from fedfuse.records.stored import StoredRun
 from fedfuse.reports import measures
@@ -17,6 +18,8 @@ COLUMNS = (
     "architecture",
     "examples",
     "classes",
+    "tokens, mean",
+    "cut / %",
     "asked",
     "accepted",
     "refused",
@@ -33,7 +36,24 @@ def section(variants: Sequence[Variant]) -> Section | None:
     blocks: list[Block] = [_partition(federations[0][0].runs[0], federations[0][1])]
     tables = {variant.name: [table(variant.runs[0], facts, variant)] for variant, facts in federations}
     blocks += [*next(iter(tables.values()))] if len(tables) == 1 else [Choice("clients", tables)]
+    if (texts := federations[0][1].texts) is not None:
+        blocks.append(_text_lengths(texts))
     return Section("clients", "Clients", blocks)
+
+
+def _text_lengths(texts: TextFacts) -> Table:
+    columns = ("texts of", "mean", "median", "90 % up to", "99 % up to", "longest", "cut / %")
+    sets = {"all clients": texts.train, "pool": texts.pool, "test": texts.test}
+    rows: list[list[Cell]] = [
+        [name, *(round(n, 1) for n in (of.mean, of.median, of.p90, of.p99)), of.longest, round(100 * of.truncated, 1)]
+        for name, of in sets.items()
+        if of is not None
+    ]
+    caption = (
+        f"In tokens, before texts are cut to {texts.limit} or fewer (data.max_length); the tokenizer knows "
+        f"{texts.vocabulary:,} tokens."
+    )
+    return Table("text-lengths", "Lengths of texts", columns, rows, ("texts of",), caption)
 
 
 def _partition(run: StoredRun, facts: FederationFacts) -> Figure:
@@ -54,8 +74,7 @@ def _partition(run: StoredRun, facts: FederationFacts) -> Figure:
 def table(run: StoredRun, facts: FederationFacts, variant: Variant) -> Table:
     """Return a table with one row per client of one run."""
     rows = [
-        _row(client, sum(count), sum(n > 0 for n in count), facts.architectures[client], run)
-        for client, count in enumerate(facts.counts)
+        _row(client, sum(count), sum(n > 0 for n in count), facts, run) for client, count in enumerate(facts.counts)
     ]
     seed = f"Seed {run.seed}. " if len(variant.runs) > 1 else ""
     key = f"clients{variant.suffix}"
@@ -68,17 +87,20 @@ def table(run: StoredRun, facts: FederationFacts, variant: Variant) -> Table:
     return Table(key, f"Clients: {variant.name}", columns, rows, ("architecture", "why refused, last"), caption)
 
 
-def _row(client: int, examples: int, classes: int, arch: str, run: StoredRun) -> list[Cell]:
+def _row(client: int, examples: int, classes: int, facts: FederationFacts, run: StoredRun) -> list[Cell]:
     name = str(client)
+    lengths = None if facts.texts is None else facts.texts.clients[client]
     refused = [record.rejected[name] for record in run.history if name in record.rejected]
     accepted = [record.clients[name] for record in run.history if name in record.clients]
     distances = [each.distance for each in accepted if each.distance is not None]
     agreements = [share for record in run.history if (share := measures.agreement(record, client)) is not None]
     return [
         client,
-        arch,
+        facts.architectures[client],
         examples,
         classes,
+        None if lengths is None else round(lengths.mean, 1),
+        None if lengths is None else round(100 * lengths.truncated, 1),
         sum(client in record.cohort for record in run.history),
         len(accepted),
         len(refused),
