@@ -28,7 +28,7 @@ from fedfuse.fusion import (
     MeanLogits,
     PerArchitecture,
     Target,
-    admit_all,
+    admission_of,
     aggregate_of,
 )
 
@@ -67,7 +67,7 @@ def feddf(
                 augment=augment,
             ),
             students=PerArchitecture(start),
-            admission=DropWorst(deviations=1.5 if code else None) if drop_worst else admit_all,
+            admission=DropWorst(deviations=1.5 if code else None) if drop_worst else admission_of(base),
             views=1 if code else 0,
             probe=probe,
         ),

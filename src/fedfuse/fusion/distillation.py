@@ -233,3 +233,8 @@ def aggregate_of(algorithm: Algorithm) -> Aggregate:
     if not isinstance(algorithm.fuse, Averaged | Distilled):
         raise FedfuseError(f"{algorithm.name} does not average models: distil over one that does, such as fedavg")
     return algorithm.fuse.aggregate
+
+
+def admission_of(algorithm: Algorithm) -> Admission:
+    """Return which clients take part in an algorithm that averages, to distil on top of it."""
+    return algorithm.fuse.admission if isinstance(algorithm.fuse, Averaged | Distilled) else admit_all
