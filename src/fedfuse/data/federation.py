@@ -105,9 +105,12 @@ def federate(
     scheme: Scheme = dirichlet,
     pool: Pool | None = None,
     validation: float = 0.1,
+    keep: float = 1.0,
     seed: int = 0,
 ) -> Federation:
     """Split `source`: validation data for the server, then the pool, then the rest over `clients` clients.
+
+    Each client keeps the share `keep` of its part; nobody has the others.
 
     `validation` (a number, or a fraction below 1; 0 for none) is a stratified hold-out. `scheme` and `pool` are
     functions as in SCHEMES and POOLS, with their settings bound: `partial(dirichlet, alpha=1.0)`,
@@ -122,4 +125,16 @@ def federate(
         public = result.pool
         rest = rest if result.rest is None else rest.subset(result.rest)
     parts = tuple(scheme(rest, clients, rng.generator(seed, "partition")))
+    if keep != 1:
+        parts = tuple(_kept(part, rest.y, keep, rng.generator(seed, "keep", k)) for k, part in enumerate(parts))
     return Federation(rest, parts, source.train.subset(validation_rows), source.test, public, source.labels)
+
+
+def _kept(part: Tensor, y: Tensor, keep: float, draw: torch.Generator) -> Tensor:
+    """A random share of a client's rows (n,), sorted, of every class in proportion; at least one row."""
+    if not 0 < keep <= 1:
+        raise FedfuseError(
+            f"partition.keep = {keep:g}: give the share of its data that a client keeps, above 0, up to 1"
+        )
+    number = max(1, round(keep * len(part)))
+    return part[stratified(y[part], number, draw)[1]]
