@@ -67,6 +67,15 @@ def test_hold_outs_by_hand() -> None:
         amount(11, 10, "validation")
 
 
+def test_clients_have_the_same_data_however_much_of_the_pool_is_used(location: Location) -> None:
+    pools = [partial(split, location=location, size=300, use=use) for use in (20, 150, 300, None)]
+    first, *others = (federate(load("digits"), clients=4, scheme=iid, pool=pool) for pool in pools)
+    for other in others:
+        assert torch.equal(other.train.x, first.train.x)
+        assert all(map(torch.equal, other.parts, first.parts))
+        assert torch.equal(other.validation.x, first.validation.x)
+
+
 def test_each_client_keeps_a_share_of_every_class(location: Location) -> None:
     data, scheme = load("digits"), partial(dirichlet, alpha=1.0)
     whole = federate(data, clients=5, scheme=scheme)

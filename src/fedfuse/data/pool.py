@@ -35,14 +35,23 @@ Pool = Callable[[Examples, torch.Generator], Pooled]
 
 
 def split(
-    train: Examples, rng: torch.Generator, location: Location, *, size: float = 0.2, augment: str = "none"
+    train: Examples,
+    rng: torch.Generator,
+    location: Location,
+    *,
+    size: float = 0.2,
+    use: float | None = None,
+    augment: str = "none",
 ) -> Pooled:
     """A random part of the training data, which is removed from the clients' data.
 
-    `size` is a number, or a fraction below 1. `augment` is applied once, so that the pool differs more from the
-    clients' data, as Fed-ET's public data does.
+    `size` is a number, or a fraction below 1. With `use`, the pool is only the first so many of the examples that are
+    removed, or that fraction of them: the clients' data does not depend on it (FedBE, Figure 4). `augment` is applied
+    once, so that the pool differs more from the clients' data, as Fed-ET's public data does.
     """
-    rest, rows = plain(len(train), amount(size, len(train), "pool split: size"), rng)
+    number = amount(size, len(train), "pool split: size")
+    used = None if use is None else amount(use, number, "pool split: use")
+    rest, rows = plain(len(train), number, rng, used)
     pool = _unlabeled(train.subset(rows))
     return Pooled(pool if augment == "none" else _augment(pool, augment, rng), rest)
 
