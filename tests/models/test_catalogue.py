@@ -35,6 +35,9 @@ def test_the_default_norm_is_the_one_declared() -> None:
         ("mlp:-64", "no hidden widths"),
         ("mlp:bn", "no hidden widths"),
         ("mlp:64:ln", "norm 'ln'"),
+        ("convnet:2", "convnet:2 has 2 convolutions: give 3 to 64, as in convnet:5"),
+        ("convnet:99999999999999999999", "give 3 to 64"),
+        ("convnet:5:ln", "norm 'ln'"),
     ],
 )
 def test_a_wrong_name_names_the_remedy(name: str, message: str) -> None:

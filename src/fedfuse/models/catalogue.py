@@ -2,6 +2,7 @@
 
 - `resnet8`, `resnet8:gn`: a net of the zoo, with its own or another norm
 - `mlp:64-32`, `mlp:64-32:bn`: a perceptron with these hidden widths
+- `convnet:5`, `convnet:5:bn`: FedBE's ConvNet with 5 convolutions instead of 3
 - `vgg9:none:32-64-128-128-256-256-600-512`: a VGG with these widths, one for each convolution and hidden layer, such as
   FedMA's wider nets
 - `hf:<id or folder>`: a Hugging Face image classifier
@@ -61,7 +62,9 @@ def _cifar_resnet(depth: int) -> Architecture:
 
 
 _IMAGE_NETS = {
-    "convnet": Architecture("3 convolutions, 2 dense layers", "FedBE, Chen & Chao 2021", "none", small.convnet),
+    "convnet": Architecture(
+        "3 convolutions (convnet:5: 5), 2 dense layers", "FedBE, Chen & Chao 2021", "none", small.convnet
+    ),
     "cnn": Architecture("2 convolutions, 4 hidden layers", "Fed-ET, Cho et al. 2022", "none", small.cnn),
     "lenet": Architecture("LeNet-5 with ReLU and max pools", "LeCun et al. 1998", "none", small.lenet),
     "resnet8": _cifar_resnet(8),
@@ -172,6 +175,8 @@ def _resolve(name: str) -> Build:
     base, *options = name.split(":")
     if base == "mlp":
         return _mlp(name, options)
+    if base == "convnet" and options and options[0].isdecimal():
+        return _image_net(name, _deeper_convnet(name, options.pop(0)), options)
     if base in _VGGS and len(options) == 2:
         return _image_net(name, _widened_vgg(name, base, options.pop()), options)
     if base in _IMAGE_NETS:
@@ -205,6 +210,13 @@ def _mlp(name: str, options: list[str]) -> Build:
     if (hidden := _widths(widths)) is None:
         raise FedfuseError(f"{name} has no hidden widths: give positive whole numbers joined by '-', as in mlp:64-32")
     return partial(small.mlp, hidden, _norm(name, norms, _MLP.norm))
+
+
+def _deeper_convnet(name: str, depth: str) -> Architecture:
+    least, most = small.DEPTHS[0], small.DEPTHS[-1]
+    if len(depth) > 3 or int(depth) not in small.DEPTHS:
+        raise FedfuseError(f"{name} has {depth} convolutions: give {least} to {most}, as in convnet:5")
+    return replace(_IMAGE_NETS["convnet"], make=partial(small.convnet, depth=int(depth)))
 
 
 def _widened_vgg(name: str, base: str, text: str) -> Architecture:
