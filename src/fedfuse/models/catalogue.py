@@ -1,6 +1,6 @@
 """Build a net from its name.
 
-- `resnet8`, `resnet8:gn`: a net of the zoo, with its own or another norm
+- `resnet8`, `resnet8:gn`, `resnet8:gn4`: a net of the zoo, with its own or another norm (gn4: 4 groups in every layer)
 - `mlp:64-32`, `mlp:64-32:bn`: a perceptron with these hidden widths
 - `convnet:5`, `convnet:5:bn`: FedBE's ConvNet with 5 convolutions instead of 3
 - `vgg9:none:32-64-128-128-256-256-600-512`: a VGG with these widths, one for each convolution and hidden layer, such as
@@ -30,7 +30,7 @@ from fedfuse import bounds, rng, signature
 from fedfuse.batches import Batch, forward
 from fedfuse.models import external, mobile, resnet, shared_head, small, split, vgg
 from fedfuse.models.classifier import Classifier, Shape
-from fedfuse.models.norms import NORMS, Norm
+from fedfuse.models.norms import NORMS, Norm, is_norm
 from fedfuse.types import FedfuseError
 
 Build = Callable[[int, Shape], nn.Module]  # (classes, shape)
@@ -186,7 +186,7 @@ def _resolve(name: str) -> Build:
         return lambda classes, _: external.hugging_face(rest, classes)
     if base in external.LIBRARIES and rest:
         return partial(external.from_library, base, rest)
-    if colon and rest.isidentifier() and rest not in NORMS:  # resnt8:gn is a typo, not a module
+    if colon and rest.isidentifier() and not is_norm(rest):  # resnt8:gn is a typo, not a module
         return partial(external.own, name)
     raise _unknown(name, base)
 
@@ -249,10 +249,11 @@ def with_widths(name: str, widths: Sequence[int]) -> str:
 
 def _norm(name: str, options: list[str], default: Norm) -> Norm:
     suffix = ":".join(options) if options else default
-    for norm in NORMS:
-        if suffix == norm:
-            return norm
-    raise FedfuseError(f"{name}: unknown norm {suffix!r}: choose one of {', '.join(NORMS)}, as in resnet8:gn")
+    if is_norm(suffix):
+        return suffix
+    raise FedfuseError(
+        f"{name}: unknown norm {suffix!r}: choose one of {', '.join(NORMS)}, as in resnet8:gn; gn4 has 4 groups"
+    )
 
 
 def _unknown(name: str, base: str) -> FedfuseError:
