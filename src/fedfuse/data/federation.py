@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -33,6 +33,9 @@ class Federation:
     test: Examples
     pool: Examples | None
     labels: tuple[str, ...]
+    # The true labels (N,) of a pool that is a split. Only the target `GroundTruth` uses them, at the server: they are
+    # not written for other processes.
+    pool_truth: Tensor | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -119,15 +122,15 @@ def federate(
     number = amount(validation, len(source.train), "validation")
     train_rows, validation_rows = stratified(source.train.y, number, rng.generator(seed, "validation"))
     rest = source.train.subset(train_rows) if number else source.train
-    public = None
+    public = truth = None
     if pool is not None:
         result = pool(rest, rng.generator(seed, "pool"))
-        public = result.pool
+        public, truth = result.pool, result.truth
         rest = rest if result.rest is None else rest.subset(result.rest)
     parts = tuple(scheme(rest, clients, rng.generator(seed, "partition")))
     if keep != 1:
         parts = tuple(_kept(part, rest.y, keep, rng.generator(seed, "keep", k)) for k, part in enumerate(parts))
-    return Federation(rest, parts, source.train.subset(validation_rows), source.test, public, source.labels)
+    return Federation(rest, parts, source.train.subset(validation_rows), source.test, public, source.labels, truth)
 
 
 def _kept(part: Tensor, y: Tensor, keep: float, draw: torch.Generator) -> Tensor:

@@ -25,10 +25,14 @@ LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, as in Pillow's conversion to grey
 
 @dataclass(frozen=True)
 class Pooled:
-    """A pool, and the rows (n,) of the training data that remain if the pool was taken from it."""
+    """A pool, and the rows (n,) of the training data that remain if the pool was taken from it.
+
+    `truth` (N,) are the true labels of a pool that was taken from labeled data. They are never part of `pool`.
+    """
 
     pool: Examples
     rest: Tensor | None = None
+    truth: Tensor | None = None
 
 
 Pool = Callable[[Examples, torch.Generator], Pooled]
@@ -53,7 +57,7 @@ def split(
     used = None if use is None else amount(use, number, "pool split: use")
     rest, rows = plain(len(train), number, rng, used)
     pool = _unlabeled(train.subset(rows))
-    return Pooled(pool if augment == "none" else _augment(pool, augment, rng), rest)
+    return Pooled(pool if augment == "none" else _augment(pool, augment, rng), rest, train.y[rows])
 
 
 def _augment(pool: Examples, augment: str, rng: torch.Generator) -> Examples:

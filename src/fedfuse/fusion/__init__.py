@@ -1,11 +1,12 @@
 """How the server turns many updates into one model per architecture."""
 
-from fedfuse.fusion.admission import Admission, DropWorst, admit_all, drop_worst_or_all
+from fedfuse.fusion.admission import Admission, DropWorst, admit_all
 from fedfuse.fusion.aggregate import Aggregate, Aggregated, Averaged, Momentum, RunningAggregate, WeightedMean
 from fedfuse.fusion.consensus import Consensus, ConsensusWithDiversity, VarianceWeighted
 from fedfuse.fusion.distillation import Distilled, admission_of, aggregate_of
 from fedfuse.fusion.distillers import SGD, SWA, AdamCosine, Distillation, Distiller
 from fedfuse.fusion.ensemble import Anchors, Clients, Ensemble, RunningEnsemble, Samples, Teacher, Union
+from fedfuse.fusion.ground_truth import GroundTruth
 from fedfuse.fusion.labelling import Labelling, SoftLabels
 from fedfuse.fusion.loss import Loss, SoftCrossEntropy
 from fedfuse.fusion.median import CoordinateMedian, MedianLogits
@@ -44,6 +45,7 @@ __all__ = [
     "Diversity",
     "DropWorst",
     "Ensemble",
+    "GroundTruth",
     "Labelling",
     "LargeServer",
     "Loss",
@@ -74,7 +76,6 @@ __all__ = [
     "admission_of",
     "admit_all",
     "aggregate_of",
-    "drop_worst_or_all",
     "logits_of",
     "reachable",
 ]
