@@ -228,6 +228,15 @@ def test_check_validates_without_training(cli: CommandLine, tmp_path: Path, monk
     assert list(tmp_path.iterdir()) == []
 
 
+def test_partition_shows_what_clients_keep(cli: CommandLine) -> None:
+    whole, half = (cli.here("partition", "digits", "--set", f"partition.keep={keep}") for keep in (1.0, 0.5))
+    assert "0.5 of each client's data" in half.text
+    assert "of each client's data" not in whole.text
+    refused = cli.here("partition", "digits", "--set", "partition.keep=0")
+    assert refused.code == 2
+    assert "partition.keep" in refused.err
+
+
 def test_partition_shows_every_client(cli: CommandLine, tmp_path: Path) -> None:
     result = cli.here("partition", "digits", "--picture", tmp_path / "clients.svg")
     assert result.code == 0, result.err

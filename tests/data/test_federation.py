@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from fedfuse.data import arrays, federation
+from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation, federate
 from fedfuse.data.holdout import amount, stratified
 from fedfuse.data.partition import dirichlet, iid, step
@@ -64,6 +65,44 @@ def test_hold_outs_by_hand() -> None:
     assert (amount(0.25, 10, "x"), amount(3, 10, "x"), amount(0, 10, "x")) == (2, 3, 0)
     with pytest.raises(FedfuseError, match="validation asks for 11 of 10"):
         amount(11, 10, "validation")
+
+
+def test_clients_have_the_same_data_however_much_of_the_pool_is_used(location: Location) -> None:
+    pools = [partial(split, location=location, size=300, use=use) for use in (20, 150, 300, None)]
+    first, *others = (federate(load("digits"), clients=4, scheme=iid, pool=pool) for pool in pools)
+    for other in others:
+        assert torch.equal(other.train.x, first.train.x)
+        assert all(map(torch.equal, other.parts, first.parts))
+        assert torch.equal(other.validation.x, first.validation.x)
+
+
+def test_each_client_keeps_a_share_of_every_class(location: Location) -> None:
+    data, scheme = load("digits"), partial(dirichlet, alpha=1.0)
+    whole = federate(data, clients=5, scheme=scheme)
+    half = federate(data, clients=5, scheme=scheme, keep=0.5)
+    assert torch.equal(half.train.x, whole.train.x)
+    for part, all_rows in zip(half.parts, whole.parts, strict=True):
+        assert len(part) == round(0.5 * len(all_rows))
+        assert torch.isin(part, all_rows).all()
+        assert torch.equal(part, part.sort().values)
+    assert (half.counts - whole.counts / 2).abs().max() < 1
+    assert federate(data, clients=5, scheme=scheme, keep=1.0).fingerprint == whole.fingerprint
+    assert min(federate(data, clients=5, scheme=scheme, keep=1e-9).sizes) == 1
+    with pytest.raises(FedfuseError, match=r"partition\.keep = 0: "):
+        federate(data, clients=5, scheme=scheme, keep=0.0)
+
+
+def test_what_a_client_keeps_depends_on_the_seed_and_not_on_the_draws_of_the_scheme(location: Location) -> None:
+    def same_parts(examples: Examples, clients: int, draw: torch.Generator, numbers: int) -> list[torch.Tensor]:
+        torch.rand(numbers, generator=draw)
+        return list(torch.arange(len(examples)).chunk(clients))
+
+    def parts(numbers: int, seed: int) -> list[list[int]]:
+        scheme = partial(same_parts, numbers=numbers)
+        made = federate(load("digits"), clients=3, scheme=scheme, validation=0, keep=0.5, seed=seed)
+        return [part.tolist() for part in made.parts]
+
+    assert parts(0, 0) == parts(100, 0) != parts(0, 1)
 
 
 def test_the_seed_decides(location: Location) -> None:

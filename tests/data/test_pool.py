@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from fedfuse import rng
-from fedfuse.data.pool import POOLS, fit
+from fedfuse.data.pool import POOLS, Pooled, fit
 from fedfuse.data.sources import load
 from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Source
@@ -26,6 +26,21 @@ def test_split_takes_out_what_it_pools(digits: Source, location: Location) -> No
     assert len(POOLS["split"](digits.train, rng.generator(0, "pool"), location, size=7).pool) == 7
     with pytest.raises(FedfuseError, match="asks for 5,000 of 1,437"):
         POOLS["split"](digits.train, rng.generator(0, "pool"), location, size=5000)
+
+
+def test_split_uses_the_first_of_what_it_takes_out(digits: Source, location: Location) -> None:
+    def made(**settings: float) -> Pooled:
+        return POOLS["split"](digits.train, rng.generator(0, "pool"), location, size=400, **settings)
+
+    whole, small, smaller = made(), made(use=100), made(use=0.1)
+    assert [len(got.pool) for got in (whole, small, smaller)] == [400, 100, 40]
+    rows = [{tuple(x.flatten().tolist()) for x in got.pool.tensor} for got in (whole, small, smaller)]
+    assert rows[0] > rows[1] > rows[2]
+    for got in (small, smaller):
+        assert torch.equal(got.rest, whole.rest)
+    assert torch.equal(made(use=400).pool.tensor, whole.pool.tensor)
+    with pytest.raises(FedfuseError, match="pool split: use asks for 401 of 400"):
+        made(use=401)
 
 
 def test_split_can_be_changed_once(digits: Source, location: Location) -> None:

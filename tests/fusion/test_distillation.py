@@ -352,3 +352,14 @@ def test_peak_memory_does_not_grow_with_clients() -> None:
 
     peak(2)  # nets that are made once
     assert peak(12) <= peak(3) * 1.02
+
+
+def test_a_kept_start_is_the_average_and_the_record_says_so(round) -> None:
+    ctx, server, updates = round
+    ruinous = AdamCosine(lr=10.0, steps=4, batch_size=64, every=2, keep_start=True)
+    fused, facts = Distilled(distiller=ruinous)(server, updates, ctx)
+    average = averages(server, updates, ctx)["mlp:8"]
+    assert same(fused.models["mlp:8"], average)
+    assert "the start is kept" in facts.students["mlp:8"].reason
+    ruined, _ = Distilled(distiller=replace(ruinous, keep_start=False))(server, updates, ctx)
+    assert not same(ruined.models["mlp:8"], average)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from fedfuse.fusion.distillers import Distiller
 from fedfuse.fusion.table import TensorPool
 from fedfuse.fusion.target import entropy
 from fedfuse.types import FedfuseError
-from tests.fusion.cases import Constant, mlp
+from tests.fusion.cases import Constant, context, mlp
 
 X = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
 POOL = TensorPool(X)
@@ -288,3 +289,53 @@ def test_only_the_given_rows_are_touched() -> None:
     some = SoftLabels(torch.tensor([3, 9, 40, 41]), soft.probs[[3, 9, 40, 41]], soft.floor[[3, 9, 40, 41]])
     AdamCosine(steps=5, batch_size=2)(mlp(1), Watched(), some, None, draw)
     assert touched == {3, 9, 40, 41}
+
+
+SHORT = [
+    AdamCosine(lr=0.05, steps=6, batch_size=32, every=2),
+    SGD(lr=0.5, epochs=3, batch_size=32),
+    SWA(lr=0.5, cycle=2, swa_start=0, epochs=3, batch_size=32),
+]
+
+
+class Accuracies:
+    """Says these accuracies, one after the other."""
+
+    def __init__(self, *values: float) -> None:
+        self._values = iter(values)
+
+    def __call__(self, net: nn.Module) -> float:
+        return next(self._values)
+
+
+@pytest.mark.parametrize("distiller", SHORT, ids=lambda d: type(d).__name__)
+def test_a_start_that_is_better_on_validation_is_returned(distiller: Distiller) -> None:
+    net, keeping = mlp(1, norm=True), replace(distiller, keep_start=True)  # type: ignore[type-var]
+    before = flat(net)
+    result = keeping(net, POOL, labels(), Accuracies(0.7, 0.5, 0.6, 0.55), draw)
+    assert torch.equal(flat(net), before)
+    assert result.steps == 6
+    best = "0.6000" if isinstance(distiller, AdamCosine) else "0.5000"
+    assert result.reason.endswith(f"; the start is kept: its validation accuracy is 0.7000, the student's {best}")
+
+
+@pytest.mark.parametrize("distiller", SHORT, ids=lambda d: type(d).__name__)
+def test_a_start_that_is_no_better_changes_nothing(distiller: Distiller) -> None:
+    """As in the released code, an equally good student replaces its start."""
+    plain, kept = mlp(1, norm=True), mlp(1, norm=True)
+    one = distiller(plain, POOL, labels(), Accuracies(0.5, 0.5, 0.5), draw)
+    keeping = replace(distiller, keep_start=True)  # type: ignore[type-var]
+    other = keeping(kept, POOL, labels(), Accuracies(0.5, 0.5, 0.5, 0.5), draw)
+    assert torch.equal(flat(plain), flat(kept))
+    assert torch.equal(one.losses, other.losses)
+    assert one.reason == other.reason
+
+
+@pytest.mark.parametrize("distiller", SHORT, ids=lambda d: type(d).__name__)
+def test_keeping_the_start_needs_validation_data(distiller: Distiller) -> None:
+    keeping = replace(distiller, keep_start=True)  # type: ignore[type-var]
+    with pytest.raises(FedfuseError, match=r"set data\.validation, or leave keep_start out"):
+        keeping(mlp(1), POOL, labels(), None, draw)
+    with pytest.raises(FedfuseError, match=r"set data\.validation"):
+        keeping.check(context(validation=0))
+    keeping.check(context())

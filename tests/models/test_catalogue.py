@@ -35,6 +35,14 @@ def test_the_default_norm_is_the_one_declared() -> None:
         ("mlp:-64", "no hidden widths"),
         ("mlp:bn", "no hidden widths"),
         ("mlp:64:ln", "norm 'ln'"),
+        ("resnet8:gn0", "norm 'gn0'.*gn4 has 4 groups"),
+        ("resnet8:gn5", "gn5: a layer of 16 channels cannot be divided into 5 equal groups"),
+        ("resnet8:gn32", "gn32: a layer of 16 channels"),
+        ("mlp:64-30:gn4", "gn4: a layer of 30 channels"),
+        ("resnt8:gn4", "Did you mean 'resnet8:gn4'"),
+        ("convnet:2", "convnet:2 has 2 convolutions: give 3 to 64, as in convnet:5"),
+        ("convnet:99999999999999999999", "give 3 to 64"),
+        ("convnet:5:ln", "norm 'ln'"),
     ],
 )
 def test_a_wrong_name_names_the_remedy(name: str, message: str) -> None:

@@ -17,6 +17,10 @@ def count(net: nn.Module) -> int:
     [
         # Convolutions 896 + 18,496 + 36,928, dense 65,600 + 650.
         ("convnet", 122_570),
+        # FedBE's Figure 2, as in its code: each added convolution has 64 x 64 x 9 + 64 = 36,928.
+        ("convnet:3", 122_570),
+        ("convnet:5", 122_570 + 2 * 36_928),
+        ("convnet:9", 122_570 + 6 * 36_928),
         # Convolutions 2,432 + 76,896, dense 288,120 + 12,100 + 8,484 + 4,250 + 510. Fed-ET's Table 6: 0.4 M.
         ("cnn", 392_792),
         # Convolutions 456 + 2,416, dense 48,120 + 10,164 + 850.
@@ -56,6 +60,11 @@ def test_fed_et_sizes_follow_with_a_head_of_512_512_128(name: str, millions: flo
     assert isinstance(net, Classifier)
     representation = (512 * 512 + 512) + (512 * 128 + 128) + (128 * 10 + 10)
     assert round((count(net.trunk) + representation) / 1e6, 1) == millions
+
+
+def test_a_convnet_of_three_convolutions_is_the_convnet() -> None:
+    names = [set(build(name, classes=10, shape=CIFAR10).state_dict()) for name in ("convnet", "convnet:3", "convnet:4")]
+    assert names[0] == names[1] != names[2]
 
 
 def test_lenet_on_mnist_is_lenet5() -> None:

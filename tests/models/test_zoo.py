@@ -19,6 +19,7 @@ CASES = [(f"{name}:{norm}", DIGITS) for name in ZOO for norm in NORMS]
 CASES += [(f"{name}:{norm}", CIFAR10) for name in ZOO if name not in HEAVY for norm in NORMS]
 CASES += [(name, TINY_IMAGENET) for name in ("convnet", "cnn", "resnet8", "vgg9", "mobilenetv2", "shufflenetv2")]
 CASES += [(name, (2, 8, 13)) for name in ZOO]
+CASES += [(name, shape) for name in ("convnet:9", "convnet:5:bn") for shape in (DIGITS, CIFAR10)]
 
 
 def made(name: str, shape: tuple[int, ...]) -> Classifier:

@@ -33,6 +33,7 @@ from fedfuse.fusion import (
     Samples,
     Union,
     VarianceWeighted,
+    admission_of,
     aggregate_of,
 )
 from fedfuse.types import FedfuseError
@@ -62,6 +63,7 @@ def fed_et(
         name="fed-et",
         fuse=Distilled(
             aggregate=aggregate_of(base),
+            admission=admission_of(base),
             ensemble=_ensemble(samples, posterior),
             target=VarianceWeighted(),
             loss=ConsensusWithDiversity(lam, diversity),

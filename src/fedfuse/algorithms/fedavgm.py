@@ -7,6 +7,7 @@ v := beta v + (x - mean), x := x - v. beta = 0 is FedAvg.
 
 from fedfuse.algorithm import Algorithm, paper
 from fedfuse.algorithms.settings import OfAggregate, with_settings
+from fedfuse.fusion.admission import drop_worst_or_all
 from fedfuse.fusion.aggregate import Aggregate, Averaged, BufferPolicy, Momentum, WeightedMean, Weights
 from fedfuse.local import CrossEntropy, Training
 
@@ -18,10 +19,13 @@ def fedavgm(
     aggregate: Aggregate = WeightedMean(),  # noqa: B008  frozen
     weights: OfAggregate[Weights] = None,
     buffers: OfAggregate[BufferPolicy] = None,
+    drop_worst: bool = False,
 ) -> Algorithm:
     """FedAvg with momentum at the server."""
     return Algorithm(
         "fedavgm",
         local=Training((CrossEntropy(),)),
-        fuse=Averaged(Momentum(beta, with_settings(aggregate, weights=weights, buffers=buffers))),
+        fuse=Averaged(
+            Momentum(beta, with_settings(aggregate, weights=weights, buffers=buffers)), drop_worst_or_all(drop_worst)
+        ),
     )

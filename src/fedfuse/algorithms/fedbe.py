@@ -34,6 +34,7 @@ from fedfuse.fusion import (
     Samples,
     Target,
     Union,
+    admission_of,
     aggregate_of,
 )
 
@@ -75,6 +76,7 @@ def fedbe(
         name="fedbe",
         fuse=Distilled(
             aggregate=aggregate_of(base),
+            admission=admission_of(base),
             ensemble=Union(*ensemble),
             target=with_settings(target, sharpen=sharpen),
             distiller=with_settings(

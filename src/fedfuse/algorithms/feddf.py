@@ -28,7 +28,7 @@ from fedfuse.fusion import (
     MeanLogits,
     PerArchitecture,
     Target,
-    admit_all,
+    admission_of,
     aggregate_of,
 )
 
@@ -51,6 +51,7 @@ def feddf(
     patience: OfDistiller[int] = None,
     every: OfDistiller[int] = None,
     augment: OfDistiller[str] = None,
+    keep_start: OfDistiller[bool] = None,
 ) -> Algorithm:
     """Averages the clients, then distils the mean of their logits on unlabeled data into the average."""
     base = over or fedavg()
@@ -64,10 +65,10 @@ def feddf(
             target=with_settings(target, temperature=temperature),
             distiller=with_settings(
                 distiller, lr=lr, steps=steps, batch_size=batch_size, clip=clip, patience=patience, every=every,
-                augment=augment,
+                augment=augment, keep_start=keep_start,
             ),
             students=PerArchitecture(start),
-            admission=DropWorst(deviations=1.5 if code else None) if drop_worst else admit_all,
+            admission=DropWorst(deviations=1.5 if code else None) if drop_worst else admission_of(base),
             views=1 if code else 0,
             probe=probe,
         ),

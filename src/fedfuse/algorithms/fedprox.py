@@ -7,6 +7,7 @@ training on heterogeneous data drifts less. mu = 0 is FedAvg.
 
 from fedfuse.algorithm import Algorithm, paper
 from fedfuse.algorithms.settings import OfAggregate, with_settings
+from fedfuse.fusion.admission import drop_worst_or_all
 from fedfuse.fusion.aggregate import Aggregate, Averaged, BufferPolicy, WeightedMean, Weights
 from fedfuse.local import CrossEntropy, Proximal, Training
 
@@ -18,10 +19,11 @@ def fedprox(
     aggregate: Aggregate = WeightedMean(),  # noqa: B008  frozen
     weights: OfAggregate[Weights] = None,
     buffers: OfAggregate[BufferPolicy] = None,
+    drop_worst: bool = False,
 ) -> Algorithm:
     """FedAvg with a proximal term that keeps clients near the model they were sent."""
     return Algorithm(
         "fedprox",
         local=Training((CrossEntropy(), Proximal(mu))),
-        fuse=Averaged(with_settings(aggregate, weights=weights, buffers=buffers)),
+        fuse=Averaged(with_settings(aggregate, weights=weights, buffers=buffers), drop_worst_or_all(drop_worst)),
     )

@@ -11,7 +11,7 @@ from dataclasses import replace
 from fedfuse.algorithm import Algorithm, paper
 from fedfuse.algorithms.fedavg import fedavg
 from fedfuse.algorithms.settings import OfDistiller, OfTarget, with_settings
-from fedfuse.fusion import SGD, Clients, Distilled, Distiller, MeanProbs, Target, aggregate_of
+from fedfuse.fusion import SGD, Clients, Distilled, Distiller, MeanProbs, Target, admission_of, aggregate_of
 
 
 @paper
@@ -35,6 +35,7 @@ def v_distillation(
         name="v-distillation",
         fuse=Distilled(
             aggregate=aggregate_of(base),
+            admission=admission_of(base),
             ensemble=Clients(),
             target=with_settings(target, sharpen=sharpen),
             distiller=with_settings(

@@ -61,6 +61,7 @@ class PartitionSection(NamedSection):
     key, what, catalogue = "scheme", "partition", SCHEMES
     scheme: str = "iid"
     clients: PositiveInt = 10
+    keep: float = Field(1.0, gt=0, le=1, description="share of its data that each client keeps, of every class alike")
 
 
 class ModelsSection(Section):

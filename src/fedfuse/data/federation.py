@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -34,6 +34,9 @@ class Federation:
     pool: Examples | None
     labels: tuple[str, ...]
     tokenizer: str | None = None  # of texts: the content of its tokenizer.json; not saved, since texts are encoded
+    # The true labels (N,) of a pool that is a split. Only the target `GroundTruth` uses them, at the server: they are
+    # not written for other processes.
+    pool_truth: Tensor | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -106,9 +109,12 @@ def federate(
     scheme: Scheme = dirichlet,
     pool: Pool | None = None,
     validation: float = 0.1,
+    keep: float = 1.0,
     seed: int = 0,
 ) -> Federation:
     """Split `source`: validation data for the server, then the pool, then the rest over `clients` clients.
+
+    Each client keeps the share `keep` of its part; nobody has the others.
 
     `validation` (a number, or a fraction below 1; 0 for none) is a stratified hold-out. `scheme` and `pool` are
     functions as in SCHEMES and POOLS, with their settings bound: `partial(dirichlet, alpha=1.0)`,
@@ -117,10 +123,22 @@ def federate(
     number = amount(validation, len(source.train), "validation")
     train_rows, validation_rows = stratified(source.train.y, number, rng.generator(seed, "validation"))
     rest = source.train.subset(train_rows) if number else source.train
-    public = None
+    public = truth = None
     if pool is not None:
         result = pool(rest, rng.generator(seed, "pool"))
-        public = result.pool
+        public, truth = result.pool, result.truth
         rest = rest if result.rest is None else rest.subset(result.rest)
     parts = tuple(scheme(rest, clients, rng.generator(seed, "partition")))
-    return Federation(rest, parts, source.train.subset(validation_rows), source.test, public, source.labels)
+    if keep != 1:
+        parts = tuple(_kept(part, rest.y, keep, rng.generator(seed, "keep", k)) for k, part in enumerate(parts))
+    return Federation(rest, parts, source.train.subset(validation_rows), source.test, public, source.labels, truth)
+
+
+def _kept(part: Tensor, y: Tensor, keep: float, draw: torch.Generator) -> Tensor:
+    """A random share of a client's rows (n,), sorted, of every class in proportion; at least one row."""
+    if not 0 < keep <= 1:
+        raise FedfuseError(
+            f"partition.keep = {keep:g}: give the share of its data that a client keeps, above 0, up to 1"
+        )
+    number = max(1, round(keep * len(part)))
+    return part[stratified(y[part], number, draw)[1]]

@@ -18,10 +18,13 @@ def amount(size: float, total: int, what: str) -> int:
     return number
 
 
-def plain(total: int, number: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """The remaining rows and the `number` rows held out, of `total`, each sorted."""
+def plain(total: int, number: int, rng: torch.Generator, first: int | None = None) -> tuple[Tensor, Tensor]:
+    """The remaining rows and the `number` rows held out, of `total`, each sorted; with `first`, only so many of these.
+
+    Which rows remain does not depend on `first`, and fewer rows are among more.
+    """
     order = torch.randperm(total, generator=rng)
-    return order[number:].sort().values, order[:number].sort().values
+    return order[number:].sort().values, order[: number if first is None else first].sort().values
 
 
 def stratified(y: Tensor, number: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:

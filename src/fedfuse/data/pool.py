@@ -27,10 +27,14 @@ LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, as in Pillow's conversion to grey
 
 @dataclass(frozen=True)
 class Pooled:
-    """A pool, and the rows (n,) of the training data that remain if the pool was taken from it."""
+    """A pool, and the rows (n,) of the training data that remain if the pool was taken from it.
+
+    `truth` (N,) are the true labels of a pool that was taken from labeled data. They are never part of `pool`.
+    """
 
     pool: Examples
     rest: Tensor | None = None
+    truth: Tensor | None = None
 
 
 Pool = Callable[[Examples, torch.Generator], Pooled]
@@ -42,19 +46,24 @@ def split(
     location: Location,
     *,
     size: float = 0.2,
+    use: float | None = None,
     augment: str = "none",
     column: str | None = None,
 ) -> Pooled:
     """A random part of the training data, which is removed from the clients' data.
 
-    `size` is a number, or a fraction below 1. With `column`, whole users, values of that column, are held out until
-    they have that many examples (Fed-ET, Sent140). `augment` is applied once, so that the pool differs more from the
-    clients' data, as Fed-ET's public data does.
+    `size` is a number, or a fraction below 1. With `use`, the pool is only the first so many of the examples that are
+    removed, or that fraction of them: the clients' data does not depend on it (FedBE, Figure 4). With `column`, whole
+    users, values of that column, are held out until they have that many examples (Fed-ET, Sent140). `augment` is
+    applied once, so that the pool differs more from the clients' data, as Fed-ET's public data does.
     """
     number = amount(size, len(train), "pool split: size")
-    rest, rows = plain(len(train), number, rng) if column is None else _users(train, column, number, rng)
+    used = None if use is None else amount(use, number, "pool split: use")
+    if column is not None and used is not None:
+        raise FedfuseError("pool split: use takes single examples, and column whole users: leave one of them out")
+    rest, rows = plain(len(train), number, rng, used) if column is None else _users(train, column, number, rng)
     pool = _unlabeled(train.subset(rows))
-    return Pooled(pool if augment == "none" else _augment(pool, augment, rng), rest)
+    return Pooled(pool if augment == "none" else _augment(pool, augment, rng), rest, train.y[rows])
 
 
 def _users(train: Examples, column: str, number: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -17,8 +17,8 @@ class Engine(Protocol):
     """Runs tasks and yields the answers in the order of the tasks, not of arrival.
 
     The engine stores the clients' memory between rounds and hands it to the checkpoint. New memory takes effect when
-    its round is settled. A client whose answer was refused or lost keeps its previous memory: otherwise SCAFFOLD's
-    control variates, for example, would change without the server's.
+    its round is settled. A client whose answer was refused, lost or left out of the fusion keeps its previous memory:
+    otherwise SCAFFOLD's control variates, for example, would change without the server's.
     """
 
     def run(

@@ -3,9 +3,10 @@
 from fedfuse.fusion.admission import Admission, DropWorst, admit_all
 from fedfuse.fusion.aggregate import Aggregate, Aggregated, Averaged, Momentum, RunningAggregate, WeightedMean
 from fedfuse.fusion.consensus import Consensus, ConsensusWithDiversity, VarianceWeighted
-from fedfuse.fusion.distillation import Distilled, aggregate_of
+from fedfuse.fusion.distillation import Distilled, admission_of, aggregate_of
 from fedfuse.fusion.distillers import SGD, SWA, AdamCosine, Distillation, Distiller
 from fedfuse.fusion.ensemble import Anchors, Clients, Ensemble, RunningEnsemble, Samples, Teacher, Union
+from fedfuse.fusion.ground_truth import GroundTruth
 from fedfuse.fusion.labelling import Labelling, SoftLabels
 from fedfuse.fusion.loss import Loss, SoftCrossEntropy
 from fedfuse.fusion.median import CoordinateMedian, MedianLogits
@@ -44,6 +45,7 @@ __all__ = [
     "Diversity",
     "DropWorst",
     "Ensemble",
+    "GroundTruth",
     "Labelling",
     "LargeServer",
     "Loss",
@@ -71,6 +73,7 @@ __all__ = [
     "Union",
     "VarianceWeighted",
     "WeightedMean",
+    "admission_of",
     "admit_all",
     "aggregate_of",
     "logits_of",

@@ -72,6 +72,11 @@ class DropWorst:
         return float(np.mean(others) - self.deviations * np.std(others))
 
 
+def drop_worst_or_all(drop_worst: bool) -> Admission:
+    """Return the admission of an algorithm with this setting."""
+    return DropWorst() if drop_worst else admit_all
+
+
 def _validation_accuracy(update: Update, ctx: Context) -> float:
     net = ctx.nets.load(model_of(update, "drop-worst evaluates client models"), "teacher")
     return evaluate(net, ctx.data.validation).accuracy

@@ -15,6 +15,7 @@ from fedfuse import bounds, tree
 from fedfuse.context import Context
 from fedfuse.data.examples import Examples
 from fedfuse.facts import Facts
+from fedfuse.fusion.admission import Admission, admit_all
 from fedfuse.fusion.batch_norm import recompute_batch_norm
 from fedfuse.types import FedfuseError, Groups, ServerState, Snapshot, Update, model_of
 
@@ -143,10 +144,19 @@ class Averaged:
     """Fusion by an aggregate alone. An architecture without a client this round keeps its model."""
 
     aggregate: Aggregate = field(default_factory=WeightedMean)
+    admission: Admission = admit_all
 
     def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]:
         running = self.aggregate.start(server, ctx)
-        for update in updates:
+        dropped: dict[int, str] = {}
+        admitted = 0
+        for update, reason in self.admission(updates, ctx):
+            if reason is not None:
+                dropped[update.client] = reason
+                continue
             running.add(update)
+            admitted += 1
         models, memory = running.value()
-        return ServerState(server.round + 1, {**server.models, **models}, memory), Facts()
+        warning = "every client was dropped: the server keeps the previous models" if dropped and not admitted else None
+        facts = Facts(dropped={str(client): reason for client, reason in sorted(dropped.items())}, warning=warning)
+        return ServerState(server.round + 1, {**server.models, **models}, memory), facts

@@ -22,11 +22,12 @@ from fedfuse.fusion.aggregate import Aggregate, Averaged, WeightedMean
 from fedfuse.fusion.diagnostics import Diagnostics
 from fedfuse.fusion.distillers import AdamCosine, Distiller, Validate
 from fedfuse.fusion.ensemble import Clients, Ensemble, Teacher
+from fedfuse.fusion.ground_truth import GroundTruth
 from fedfuse.fusion.labelling import Labelling, SoftLabels
 from fedfuse.fusion.loss import Loss, SoftCrossEntropy
 from fedfuse.fusion.students import PerArchitecture, Students
 from fedfuse.fusion.table import augmented_views, logits_of, reachable
-from fedfuse.fusion.target import MeanLogits, Target
+from fedfuse.fusion.target import MeanLogits, MeanProbs, Target
 from fedfuse.predict import Pool
 from fedfuse.types import FedfuseError, NotFiniteError, ServerState, Snapshot, Tensors, Update, model_of
 
@@ -58,9 +59,10 @@ class Distilled:
         bounds.not_negative(self, "0 uses the pool as it is", views=self.views)
 
     def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]:
-        pool, rows = self._pool(ctx)  # an unsuitable pool fails before any client works
-        diagnostics = Diagnostics(ctx.data.test, self.probe, self.target)
-        runs = _TeacherRuns(Labelling(self.target, pool, rows), diagnostics, ctx)
+        pool, rows, origin = self._pool(ctx)  # an unsuitable pool fails before any client works
+        truth = self.target.labels(rows, origin, ctx) if isinstance(self.target, GroundTruth) else None
+        diagnostics = Diagnostics(ctx.data.test, self.probe, self.target if truth is None else MeanProbs())
+        runs = _TeacherRuns(Labelling(self.target, pool, rows), diagnostics, ctx, teach=truth is None)
         average = self.aggregate.start(server, ctx)
         ensemble = self.ensemble.start(server, ctx)
         students = self.students.start(server, ctx)
@@ -78,7 +80,8 @@ class Distilled:
         for teacher in ensemble.value(averages):
             runs.add(teacher)
         try:
-            labels = self.loss(runs.labels.value()) if averages and runs.labels.teachers else None
+            soft = runs.labels.value() if runs.labels.teachers else truth
+            labels = self.loss(soft) if averages and soft is not None else None
             reason = "no model was left to teach"
         except NotFiniteError as problem:
             labels, reason = None, str(problem)
@@ -100,18 +103,22 @@ class Distilled:
     def check(self, ctx: Context) -> None:
         self._pool(ctx.at(1))
 
-    def _pool(self, ctx: Context) -> tuple[Pool, Tensor]:
-        """Return the pool, and those of its rows (n,) that the distiller can use."""
+    def _pool(self, ctx: Context) -> tuple[Pool, Tensor, Tensor]:
+        """Return the pool, those of its rows (n,) that the distiller can use, and the rows (n,) that they are views of.
+
+        Without views, the last two are the same.
+        """
         pool: Pool | None = ctx.pool
         if pool is None:
             raise FedfuseError("distillation needs unlabeled data at the server: set data.pool")
         size = self.distiller.batch_size
         rows = reachable(len(pool), self.distiller.plan(len(pool)), size, ctx.rng("pool", ctx.round))
         if self.views == 0:
-            return pool, rows
+            return pool, rows, rows
         change = augmentation(self.view, tuple(images_of(pool.batch(rows[:1])).shape[1:]))
         copies = augmented_views(pool, rows, change, self.views, ctx.rng("views", ctx.round))
-        return copies, reachable(len(copies), self.distiller.plan(len(copies)), size, ctx.rng("view", ctx.round))
+        of_copies = reachable(len(copies), self.distiller.plan(len(copies)), size, ctx.rng("view", ctx.round))
+        return copies, of_copies, rows[of_copies % len(rows)]
 
     def _distil(
         self, start: Snapshot, previous: Snapshot, average: Snapshot | None, labels: SoftLabels, runs: _TeacherRuns
@@ -136,10 +143,10 @@ class Distilled:
 
 
 class _TeacherRuns:
-    """Runs each teacher once on the pool, for the labels, and once on the probe, for the facts."""
+    """Runs each teacher once on the pool, for the labels (unless `teach` is False), and on the probe, for the facts."""
 
-    def __init__(self, labels: Labelling, diagnostics: Diagnostics, ctx: Context) -> None:
-        self.labels, self.diagnostics, self.ctx = labels, diagnostics, ctx
+    def __init__(self, labels: Labelling, diagnostics: Diagnostics, ctx: Context, teach: bool = True) -> None:
+        self.labels, self.diagnostics, self.ctx, self.teach = labels, diagnostics, ctx, teach
         self.dropped: dict[int, str] = {}
         self.silent: list[str] = []
         validation = ctx.data.validation
@@ -168,8 +175,10 @@ class _TeacherRuns:
     def _add(self, teacher: Teacher, client: int | None = None) -> None:
         net = self.ctx.nets.load(teacher.model, "teacher")
         # Compute both before adding either, so that a teacher that is not finite adds nothing.
-        on_pool, on_probe = self.labels.logits(net, teacher.name), self.diagnostics.logits(net, teacher.name)
-        self.labels.add(on_pool, teacher.name, teacher.weight)
+        on_pool = self.labels.logits(net, teacher.name) if self.teach else None
+        on_probe = self.diagnostics.logits(net, teacher.name)
+        if on_pool is not None:
+            self.labels.add(on_pool, teacher.name, teacher.weight)
         self.diagnostics.add_teacher(on_probe, teacher.weight)
         if client is not None:
             self.diagnostics.add_client(client, on_probe)
@@ -233,3 +242,8 @@ def aggregate_of(algorithm: Algorithm) -> Aggregate:
     if not isinstance(algorithm.fuse, Averaged | Distilled):
         raise FedfuseError(f"{algorithm.name} does not average models: distil over one that does, such as fedavg")
     return algorithm.fuse.aggregate
+
+
+def admission_of(algorithm: Algorithm) -> Admission:
+    """Return which clients take part in an algorithm that averages, to distil on top of it."""
+    return algorithm.fuse.admission if isinstance(algorithm.fuse, Averaged | Distilled) else admit_all

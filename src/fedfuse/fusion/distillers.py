@@ -8,7 +8,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, Protocol
 
 from torch import Tensor, nn
@@ -55,7 +56,7 @@ class AdamCosine:
     """FedDF's distiller: Adam, cosine annealing over `steps`, early stopping that keeps the best student on validation.
 
     It validates every `every` steps and stops after `patience` steps without a better accuracy. Without validation
-    data it takes all steps and keeps the last student. The initial student is never returned.
+    data it takes all steps and keeps the last student. The initial student is never returned, except by `keep_start`.
     """
 
     lr: float = 1e-3
@@ -65,6 +66,7 @@ class AdamCosine:
     patience: int = 1000
     every: int = 100
     augment: str = "none"
+    keep_start: bool = False  # return the start if it is better on validation data, an option of FedDF's released code
 
     def __post_init__(self) -> None:
         bounds.positive(self, lr=self.lr, steps=self.steps, batch_size=self.batch_size, clip=self.clip)
@@ -72,12 +74,19 @@ class AdamCosine:
 
     def check(self, ctx: Context) -> None:
         augmentation(self.augment, ctx.data.train.shape)
+        _check_keep_start(self.keep_start, len(ctx.data.validation) > 0)
 
     def plan(self, rows: int) -> int:
         _batches_per_epoch(rows, self.batch_size)
         return self.steps
 
     def __call__(
+        self, net: nn.Module, pool: Pool, labels: SoftLabels, validate: Validate | None, draw: Draw
+    ) -> Distillation:
+        train = partial(self._train, net, pool, labels, validate, draw)
+        return train() if not self.keep_start else _better_of_start_and(train, net, validate)
+
+    def _train(
         self, net: nn.Module, pool: Pool, labels: SoftLabels, validate: Validate | None, draw: Draw
     ) -> Distillation:
         adam = optimizers.Adam(_trainable(net), self.lr, fused=True)
@@ -114,6 +123,7 @@ class SGD:
     clip: float | None = None
     per_class: bool = False  # the loss is also divided by C, as in FedBE's released code
     augment: str = "none"
+    keep_start: bool = False  # return the start if it is better on validation data, an option of FedDF's released code
 
     def __post_init__(self) -> None:
         bounds.positive(self, lr=self.lr, epochs=self.epochs, batch_size=self.batch_size, steps=self.steps)
@@ -123,12 +133,19 @@ class SGD:
 
     def check(self, ctx: Context) -> None:
         augmentation(self.augment, ctx.data.train.shape)
+        _check_keep_start(self.keep_start, len(ctx.data.validation) > 0)
 
     def plan(self, rows: int) -> int:
         per_epoch = _batches_per_epoch(rows, self.batch_size)
         return self.steps or per_epoch * (self.epochs or EPOCHS)
 
     def __call__(
+        self, net: nn.Module, pool: Pool, labels: SoftLabels, validate: Validate | None, draw: Draw
+    ) -> Distillation:
+        train = partial(self._train, net, pool, labels, validate, draw)
+        return train() if not self.keep_start else _better_of_start_and(train, net, validate)
+
+    def _train(
         self, net: nn.Module, pool: Pool, labels: SoftLabels, validate: Validate | None, draw: Draw
     ) -> Distillation:
         steps = self.plan(len(labels.rows))
@@ -165,6 +182,7 @@ class SWA:
     clip: float | None = None
     per_class: bool = False
     augment: str = "none"
+    keep_start: bool = False  # return the start if it is better on validation data, an option of FedDF's released code
 
     def __post_init__(self) -> None:
         bounds.positive(self, lr=self.lr, lr_low=self.lr_low, cycle=self.cycle, epochs=self.epochs)
@@ -184,6 +202,7 @@ class SWA:
 
     def check(self, ctx: Context) -> None:
         augmentation(self.augment, ctx.data.train.shape)
+        _check_keep_start(self.keep_start, len(ctx.data.validation) > 0)
 
     def plan(self, rows: int) -> int:
         steps = self.epochs * _batches_per_epoch(rows, self.batch_size)
@@ -197,6 +216,12 @@ class SWA:
         return steps
 
     def __call__(
+        self, net: nn.Module, pool: Pool, labels: SoftLabels, validate: Validate | None, draw: Draw
+    ) -> Distillation:
+        train = partial(self._train, net, pool, labels, validate, draw)
+        return train() if not self.keep_start else _better_of_start_and(train, net, validate)
+
+    def _train(
         self, net: nn.Module, pool: Pool, labels: SoftLabels, validate: Validate | None, draw: Draw
     ) -> Distillation:
         steps = self.plan(len(labels.rows))
@@ -232,6 +257,28 @@ class _Best:
     def restore(self, net: nn.Module) -> None:
         if self._state:
             net.load_state_dict(self._state)
+
+
+def _better_of_start_and(train: Callable[[], Distillation], net: nn.Module, validate: Validate | None) -> Distillation:
+    """Train the net. If its start is better on validation data than the trained student, restore the start."""
+    _check_keep_start(True, validate is not None)
+    assert validate is not None
+    accuracy, state = validate(net), copy.deepcopy(net.state_dict())
+    result = train()
+    student = max(value for _, value in result.validation)  # a distiller that validates several times keeps the best
+    if accuracy <= student:
+        return result
+    net.load_state_dict(state)
+    kept = f"the start is kept: its validation accuracy is {accuracy:.4f}, the student's {student:.4f}"
+    return replace(result, reason=f"{result.reason}; {kept}")
+
+
+def _check_keep_start(keep_start: bool, validated: bool) -> None:
+    if keep_start and not validated:
+        raise FedfuseError(
+            "keep_start compares the student with its start on validation data, and this distillation has none: set "
+            "data.validation, or leave keep_start out"
+        )
 
 
 def _trainable(net: nn.Module) -> list[nn.Parameter]:

@@ -1,7 +1,8 @@
 """Build a net from its name.
 
-- `resnet8`, `resnet8:gn`: a net of the zoo, with its own or another norm
+- `resnet8`, `resnet8:gn`, `resnet8:gn4`: a net of the zoo, with its own or another norm (gn4: 4 groups in every layer)
 - `mlp:64-32`, `mlp:64-32:bn`: a perceptron with these hidden widths
+- `convnet:5`, `convnet:5:bn`: FedBE's ConvNet with 5 convolutions instead of 3
 - `vgg9:none:32-64-128-128-256-256-600-512`: a VGG with these widths, one for each convolution and hidden layer, such as
   FedMA's wider nets
 - `bag`, `bag:64`, `lstm`, `bert-tiny`, `bert-mini`, `distilbert`: nets for texts, with fresh weights
@@ -32,7 +33,7 @@ from fedfuse.batches import Batch, forward
 from fedfuse.models import encoder, external, hf_name, mobile, resnet, shared_head, small, split, text, vgg
 from fedfuse.models.classifier import Classifier, Shape, zeros
 from fedfuse.models.hugging_face import hugging_face
-from fedfuse.models.norms import NORMS, Norm
+from fedfuse.models.norms import NORMS, Norm, is_norm
 from fedfuse.types import FedfuseError
 
 Build = Callable[[int, Shape], nn.Module]  # (classes, shape)
@@ -78,7 +79,9 @@ def _cifar_resnet(depth: int) -> Architecture:
 
 
 _IMAGE_NETS = {
-    "convnet": Architecture("3 convolutions, 2 dense layers", "FedBE, Chen & Chao 2021", "none", small.convnet),
+    "convnet": Architecture(
+        "3 convolutions (convnet:5: 5), 2 dense layers", "FedBE, Chen & Chao 2021", "none", small.convnet
+    ),
     "cnn": Architecture("2 convolutions, 4 hidden layers", "Fed-ET, Cho et al. 2022", "none", small.cnn),
     "lenet": Architecture("LeNet-5 with ReLU and max pools", "LeCun et al. 1998", "none", small.lenet),
     "resnet8": _cifar_resnet(8),
@@ -229,6 +232,8 @@ def _resolve(name: str, features: bool = False) -> Build:
     base, *options = name.split(":")
     if base == "mlp":
         return _mlp(name, options)
+    if base == "convnet" and options and options[0].isdecimal():
+        return _image_net(name, _deeper_convnet(name, options.pop(0)), options)
     if base in _VGGS and len(options) == 2:
         return _image_net(name, _widened_vgg(name, base, options.pop()), options)
     if base in _IMAGE_NETS:
@@ -240,7 +245,7 @@ def _resolve(name: str, features: bool = False) -> Build:
         return partial(hugging_face, name, features=features)
     if base in external.LIBRARIES and rest:
         return partial(external.from_library, base, rest)
-    if colon and rest.isidentifier() and rest not in NORMS:  # resnt8:gn is a typo, not a module
+    if colon and rest.isidentifier() and not is_norm(rest):  # resnt8:gn is a typo, not a module
         return partial(external.own, name)
     raise _unknown(name, base)
 
@@ -285,6 +290,13 @@ def _mlp(name: str, options: list[str]) -> Build:
     return partial(small.mlp, hidden, _norm(name, norms, _MLP.norm))
 
 
+def _deeper_convnet(name: str, depth: str) -> Architecture:
+    least, most = small.DEPTHS[0], small.DEPTHS[-1]
+    if len(depth) > 3 or int(depth) not in small.DEPTHS:
+        raise FedfuseError(f"{name} has {depth} convolutions: give {least} to {most}, as in convnet:5")
+    return replace(_IMAGE_NETS["convnet"], make=partial(small.convnet, depth=int(depth)))
+
+
 def _widened_vgg(name: str, base: str, text: str) -> Architecture:
     widths, number = _widths(text), sum(map(len, _VGGS[base])) + len(vgg.HIDDEN)
     if widths is None or len(widths) != number:
@@ -315,10 +327,11 @@ def with_widths(name: str, widths: Sequence[int]) -> str:
 
 def _norm(name: str, options: list[str], default: Norm) -> Norm:
     suffix = ":".join(options) if options else default
-    for norm in NORMS:
-        if suffix == norm:
-            return norm
-    raise FedfuseError(f"{name}: unknown norm {suffix!r}: choose one of {', '.join(NORMS)}, as in resnet8:gn")
+    if is_norm(suffix):
+        return suffix
+    raise FedfuseError(
+        f"{name}: unknown norm {suffix!r}: choose one of {', '.join(NORMS)}, as in resnet8:gn; gn4 has 4 groups"
+    )
 
 
 def _unknown(name: str, base: str) -> FedfuseError:

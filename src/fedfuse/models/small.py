@@ -6,6 +6,7 @@ keep the map's size, so images from 8x8 up work. A norm follows each convolution
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -32,6 +33,10 @@ class Conv:
 # later ones need to be unpadded.
 _CONVNET = (Conv(32, 3, 18), Conv(64, 3, 8), Conv(64, 3, 3, pool=False))
 
+# The layers that FedBE's Figure 2 adds, as in its code: padded, after the third convolution.
+_ADDED = Conv(64, 3, sys.maxsize, pool=False)
+DEPTHS = range(3, 65)  # of a ConvNet
+
 # Fed-ET's appendix C gives 2 convolutions with max pooling and the hidden layers, but neither channels nor
 # kernels: these give 0.39 M parameters, where its Table 6 has 0.4 M.
 _CNN = (Conv(32, 5, 16), Conv(96, 5, 6))
@@ -40,9 +45,9 @@ _CNN = (Conv(32, 5, 16), Conv(96, 5, 6))
 _LENET = (Conv(6, 5, 32), Conv(16, 5, 14))
 
 
-def convnet(norm: Norm, classes: int, shape: Shape) -> Classifier:
-    """3 convolutions and 2 fully connected layers (FedBE)."""
-    return _convolutional(_CONVNET, (64,), norm, classes, shape)
+def convnet(norm: Norm, classes: int, shape: Shape, depth: int = 3) -> Classifier:
+    """3 convolutions, or `depth`, and 2 fully connected layers (FedBE)."""
+    return _convolutional((*_CONVNET, *[_ADDED] * (depth - len(_CONVNET))), (64,), norm, classes, shape)
 
 
 def cnn(norm: Norm, classes: int, shape: Shape) -> Classifier:

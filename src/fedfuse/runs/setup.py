@@ -125,6 +125,7 @@ def load_federation(experiment: Experiment, location: Location | None = None) ->
         scheme=partial(experiment.partition.function(), **experiment.partition.settings),
         clients=experiment.partition.clients,
         validation=experiment.data.validation,
+        keep=experiment.partition.keep,
         pool=None if pool is None else partial(pool.function(), location=location, **pool.settings),
         seed=experiment.run.seed,
     )

@@ -135,7 +135,8 @@ def of_check(experiment: Experiment, federation: Federation) -> RenderableType:
 def partition_title(experiment: Experiment) -> str:
     settings = ", ".join(f"{k}={v}" for k, v in experiment.partition.settings.items() if k != "tries")
     scheme = f"{experiment.partition.scheme}({settings})" if settings else experiment.partition.scheme
-    return f"{experiment.data.source}, {experiment.partition.clients} clients, {scheme}"
+    kept = "" if experiment.partition.keep == 1 else f", {experiment.partition.keep:.4g} of each client's data"
+    return f"{experiment.data.source}, {experiment.partition.clients} clients, {scheme}{kept}"
 
 
 def of_partition(experiment: Experiment, federation: Federation) -> RenderableType:

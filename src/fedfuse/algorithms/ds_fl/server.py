@@ -87,6 +87,9 @@ class LabelsAveraged:
     target: Target
     learn: Distiller
 
+    def check(self, ctx: Context) -> None:
+        self.target.start(1, ctx.nets.classes)
+
     def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]:
         pool, rows = self.public(ctx.round, ctx)
         self.learn.plan(len(rows))  # an unsuitable pool fails before any client works

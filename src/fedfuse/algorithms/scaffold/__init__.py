@@ -8,26 +8,33 @@ In each round (Algorithm 1, option II):
     the server adds to x global_lr times the mean of y - x, and to c |S|/N times the mean of c_i+ - c_i.
 
 So clients with heterogeneous data follow the gradient over all data, and longer local training does not make them drift
-apart. c_i stays with its client. With several architectures, each has its own c, and N counts its clients
-(`docs/algorithms/scaffold.md`).
+apart. c_i stays with its client; one that drop-worst leaves out keeps its previous c_i, so that c stays their mean.
+With several architectures, each has its own c, and N counts its clients (`docs/algorithms/scaffold.md`).
 """
 
 from fedfuse.algorithm import Algorithm, paper
 from fedfuse.algorithms.scaffold.client import ControlChange, ControlVariate
 from fedfuse.algorithms.scaffold.server import Controlled, expect_control_change, send_control
 from fedfuse.context import Context
+from fedfuse.fusion.admission import drop_worst_or_all
 from fedfuse.fusion.aggregate import Averaged, BufferPolicy, WeightedMean, Weights
 from fedfuse.local import CrossEntropy, Training
 from fedfuse.types import FedfuseError
 
 
 @paper
-def scaffold(*, global_lr: float = 1.0, weights: Weights = "uniform", buffers: BufferPolicy = "mean") -> Algorithm:
+def scaffold(
+    *,
+    global_lr: float = 1.0,
+    weights: Weights = "uniform",
+    buffers: BufferPolicy = "mean",
+    drop_worst: bool = False,
+) -> Algorithm:
     """FedAvg whose clients correct their gradients by the difference between theirs and the global gradient."""
     return Algorithm(
         "scaffold",
         local=Training((CrossEntropy(), ControlVariate()), reports=(ControlChange(),)),
-        fuse=Averaged(Controlled(WeightedMean(weights, buffers), weights, global_lr)),
+        fuse=Averaged(Controlled(WeightedMean(weights, buffers), weights, global_lr), drop_worst_or_all(drop_worst)),
         brief=send_control,
         expect=expect_control_change,
         check=steps_are_gradients,

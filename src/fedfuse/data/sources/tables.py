@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedfuse import rng
+from fedfuse.batches import select_rows
 from fedfuse.data.holdout import amount, stratified
 from fedfuse.data.sources.decode import decode
 from fedfuse.data.sources.location import Progress
@@ -83,7 +84,7 @@ def held_out(rows: Rows, labels: tuple[str, ...], size: float) -> Source:
 
 def _at(rows: Rows, index: Tensor) -> Rows:
     x, y, columns = rows
-    inputs = x.select(index) if isinstance(x, Texts) else taken(x, index)
+    inputs = x.select(index) if isinstance(x, Texts) else select_rows(x, index)
     return inputs, y[index], {name: c[index] for name, c in columns.items()}
 
 
