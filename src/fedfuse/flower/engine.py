@@ -19,6 +19,7 @@ import torch
 from flwr.app import ConfigRecordValues, Message, MessageType
 from flwr.serverapp import Grid
 
+from fedfuse import uploads
 from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
 from fedfuse.data.examples import Examples
@@ -104,6 +105,8 @@ class OverGrid:
             "attempt": attempt,
             "memory": self._valid.get(task.client, 0),
             "arch": ctx.archs[task.client],
+            "upload": ctx.precision(task.client).upload,
+            "net": ctx.precision(task.client).net,
             "clients": len(ctx.archs),
             **_statistics(ctx.data.train),
         }
@@ -124,7 +127,9 @@ class OverGrid:
         if identity != (asked.node, asked.id, asked.client, ctx.round, attempt):
             raise Refused("sent a reply that does not match its task of this round")
         template = server.models.get(ctx.archs[asked.client])
-        update = Expected(asked.client, template, algorithm.expect(server, asked.client, ctx)).update(reply.take())
+        packed = None if template is None else uploads.expected(template, asked.client, ctx)
+        extras = algorithm.expect(server, asked.client, ctx)
+        update = Expected(asked.client, template, extras, packed).update(reply.take())
         if reply.about.get("kept") is True:
             self._new[asked.client] = ctx.round
         return update

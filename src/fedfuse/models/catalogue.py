@@ -7,6 +7,7 @@
 - `hf:<id or folder>`: a Hugging Face image classifier
 - `timm:<name>`, `torchvision:<name>`: a net of these libraries, where they are installed
 - `resnet8+head128`: any of them with Fed-ET's shared head of this width
+- `resnet8:1bit`: any of them with one-bit weights, see `one_bit`
 - `resnet8|resnet56`: the first stage of one net, and another net on its features (FedGKT)
 - `package.module:factory`: your own net, `factory(classes: int, shape: tuple[int, ...]) -> torch.nn.Module`
 """
@@ -27,7 +28,7 @@ from torch.overrides import TorchFunctionMode
 
 from fedfuse import bounds, rng, signature
 from fedfuse.batches import Batch, forward
-from fedfuse.models import external, mobile, resnet, shared_head, small, split, vgg
+from fedfuse.models import external, mobile, one_bit, precision, resnet, shared_head, small, split, vgg
 from fedfuse.models.classifier import Classifier, Shape
 from fedfuse.models.norms import NORMS, Norm
 from fedfuse.types import FedfuseError
@@ -99,9 +100,21 @@ def build(name: str, *, classes: int, shape: Shape) -> nn.Module:
         raise FedfuseError(f"{name} cannot have inputs of shape {shape}: give (C, H, W) or (D,)")
     if (both := split.parts(name)) is not None:
         return split.continued(*both, lambda part, inputs: build(part, classes=classes, shape=inputs), shape)
+    plain, how = precision.split(name)
+    if how is not None:
+        return _in_precision(name, how, build(plain, classes=classes, shape=shape))
     base, width = shared_head.split(name)
     net = _resolve(base)(classes, shape)
     return net if width is None else shared_head.with_shared_head(base, net, width, classes)
+
+
+def _in_precision(name: str, how: precision.Precision, net: nn.Module) -> nn.Module:
+    if how.one_bit is None:
+        raise FedfuseError(
+            f"{name} is not a net: {how.upload} is how a client uploads its model. Only models.clients names it; set "
+            f'local.upload = "{how.upload}" for all clients'
+        )
+    return one_bit.binarise(name, net, how.one_bit)
 
 
 def check(name: str, classes: int, shape: Shape, sample: Batch | None = None) -> None:

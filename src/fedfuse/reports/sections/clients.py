@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from fedfuse.packing import FULL
 from fedfuse.records.directory import FederationFacts
 from fedfuse.records.stored import StoredRun
 from fedfuse.reports import measures
@@ -15,6 +16,7 @@ from fedfuse.reports.variants import Variant
 COLUMNS = (
     "client",
     "architecture",
+    "upload",
     "examples",
     "classes",
     "asked",
@@ -54,8 +56,7 @@ def _partition(run: StoredRun, facts: FederationFacts) -> Figure:
 def table(run: StoredRun, facts: FederationFacts, variant: Variant) -> Table:
     """Return a table with one row per client of one run."""
     rows = [
-        _row(client, sum(count), sum(n > 0 for n in count), facts.architectures[client], run)
-        for client, count in enumerate(facts.counts)
+        _row(client, sum(count), sum(n > 0 for n in count), facts, run) for client, count in enumerate(facts.counts)
     ]
     seed = f"Seed {run.seed}. " if len(variant.runs) > 1 else ""
     key = f"clients{variant.suffix}"
@@ -65,10 +66,12 @@ def table(run: StoredRun, facts: FederationFacts, variant: Variant) -> Table:
     )
     filled = [i for i in range(len(COLUMNS)) if any(row[i] is not None for row in rows)]  # omit empty columns
     columns, rows = [COLUMNS[i] for i in filled], [[row[i] for i in filled] for row in rows]
-    return Table(key, f"Clients: {variant.name}", columns, rows, ("architecture", "why refused, last"), caption)
+    return Table(
+        key, f"Clients: {variant.name}", columns, rows, ("architecture", "upload", "why refused, last"), caption
+    )
 
 
-def _row(client: int, examples: int, classes: int, arch: str, run: StoredRun) -> list[Cell]:
+def _row(client: int, examples: int, classes: int, facts: FederationFacts, run: StoredRun) -> list[Cell]:
     name = str(client)
     refused = [record.rejected[name] for record in run.history if name in record.rejected]
     accepted = [record.clients[name] for record in run.history if name in record.clients]
@@ -76,7 +79,8 @@ def _row(client: int, examples: int, classes: int, arch: str, run: StoredRun) ->
     agreements = [share for record in run.history if (share := measures.agreement(record, client)) is not None]
     return [
         client,
-        arch,
+        facts.architectures[client],
+        facts.uploads[client] if any(upload != FULL for upload in facts.uploads) else None,
         examples,
         classes,
         sum(client in record.cohort for record in run.history),
