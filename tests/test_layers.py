@@ -10,11 +10,11 @@ import fedfuse
 PACKAGE = Path(fedfuse.__file__).parent
 LAYERS = """
 types
-batches bounds codec devices dotted facts files optimizers rng select signature threads tree
+batches bounds codec devices dotted facts files optimizers packing rng select signature threads tree
 local_settings models predict
 data
 context evaluate
-algorithm
+algorithm uploads
 fusion local
 algorithms
 engines records

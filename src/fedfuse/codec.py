@@ -16,7 +16,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from fedfuse.types import FedfuseError, Groups, ServerState, Snapshot, Task, Tensors, Update
+from fedfuse.types import FedfuseError, Groups, PackedModel, ServerState, Snapshot, Task, Tensors, Update
 
 SEPARATOR = "::"  # between a group's name and a tensor's; neither may contain it
 HEADER = "fedfuse"
@@ -122,13 +122,17 @@ def decode_task(blob: bytes) -> Task:
 
 def encode_update(update: Update) -> bytes:
     """Encode what the client sends: everything but its memory."""
-    header = {
+    header: dict[str, Any] = {
         "client": update.client,
         "num_examples": update.num_examples,
         "arch": update.model and update.model.arch,
         "metrics": dict(update.metrics),
     }
-    return encode(_model_groups("model", update.model) | _prefixed("extra", update.extra), header)
+    groups = _model_groups("model", update.model)
+    if (packed := update.packed) is not None:
+        header |= {"arch": packed.arch, "packing": {"upload": packed.upload, "of": packed.of}}
+        groups = packed.groups()
+    return encode(groups | _prefixed("extra", update.extra), header)
 
 
 def decode_update(blob: bytes) -> Update:
@@ -137,12 +141,21 @@ def decode_update(blob: bytes) -> Update:
     with _malformed_as_error("an update"):
         if type(header["client"]) is not int or not isinstance(header["arch"], str | None):
             raise TypeError("the client is not a number or the architecture not a name")
-        known = () if header["arch"] is None else ("model/params", "model/buffers")
+        packed = None if "packing" not in header else _packed_model(header["arch"], header["packing"], groups)
+        known = packed.groups() if packed else () if header["arch"] is None else ("model/params", "model/buffers")
         if unknown := [name for name in groups if name not in known and not name.startswith("extra/")]:
             raise ValueError(f"a group {unknown[0]!r} that no update has")
-        model = _model("model", header["arch"], groups)
+        model = None if packed else _model("model", header["arch"], groups)
         metrics = {str(name): float(value) for name, value in header["metrics"].items()}
-        return Update(header["client"], header["num_examples"], model, _under("extra", groups), metrics)
+        extra = _under("extra", groups)
+        return Update(header["client"], header["num_examples"], model, extra, metrics, packed=packed)
+
+
+def _packed_model(arch: object, packing: Mapping[str, object], groups: Groups) -> PackedModel:
+    upload, of = packing["upload"], packing["of"]
+    if not (isinstance(arch, str) and isinstance(upload, str) and isinstance(of, str)):
+        raise TypeError("the architecture or the packing is not a name")
+    return PackedModel(arch, upload, of, *(groups[name] for name in PackedModel.grouped(0, 0, 0, 0)))
 
 
 def encode_state(server: ServerState, clients: Mapping[int, Groups], header: Mapping[str, Any]) -> bytes:

@@ -14,9 +14,11 @@ from fedfuse.batches import set_precision
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
 from fedfuse.local_settings import LocalSettings
+from fedfuse.models.precision import Precision
 from fedfuse.types import FedfuseError, Snapshot
 
 CPU = torch.device("cpu")
+_FULL_PRECISION = Precision()
 _MOST_NETS = 32  # more than a run needs, unless its nets grow (FedMA): each width is another architecture
 
 
@@ -105,6 +107,11 @@ class Context:
     fresh_pool: FreshPool | None = None
     small_models: bool = True  # whether the server holds models of the clients' architectures
     server: str | None = None  # the architecture of the server's own large model, where the algorithm has one
+    precisions: tuple[Precision, ...] = ()  # how each client trains and uploads; none: all in full precision
+
+    def precision(self, client: int) -> Precision:
+        """Return how this client trains and uploads."""
+        return self.precisions[client] if self.precisions else _FULL_PRECISION
 
     def rng(self, purpose: str, *parts: int | str) -> torch.Generator:
         """Return the generator of this purpose: `ctx.rng("shuffle", ctx.round, client)`."""

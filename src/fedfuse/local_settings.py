@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
+from fedfuse.packing import FULL, Upload, UploadOf
 from fedfuse.signature import ONLY_NUMBERS
 
 
@@ -33,6 +34,15 @@ class LocalSettings(BaseModel):
     decay: float | None = Field(None, gt=0, lt=1, description="factor on the learning rate at each step: exponential")
     stragglers: bool = Field(False, description="each client draws its epochs from 1..epochs, in each round")
     augment: str = Field("none", description="augmentation of the client's images: none, crop, flip, crop+flip")
+    upload: Upload = Field(
+        FULL, description="format in which clients send their model, unless models.clients names one"
+    )
+    upload_of: UploadOf = Field(
+        "model", description="what is sent in fewer bits: the weights, or their difference from the received ones"
+    )
+    error_feedback: bool = Field(
+        False, description="add what an upload's fewer bits lost to the client's next upload; clients remember it"
+    )
 
     @model_validator(mode="after")
     def _one_measure_of_work(self) -> LocalSettings:

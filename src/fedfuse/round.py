@@ -18,7 +18,7 @@ from fedfuse.facts import Facts, Score
 from fedfuse.records.clock import Clock
 from fedfuse.records.record import RoundRecord
 from fedfuse.safeguard import check_outputs, suspects, with_warnings
-from fedfuse.types import Failure, NotFiniteError, ServerState, Task, Update
+from fedfuse.types import Failure, NotFiniteError, ServerState, Snapshot, Task, Update
 from fedfuse.vet import QuorumNotMet, VettedUpdates, Vetting
 
 OnAnswer = Callable[[int], None]
@@ -34,11 +34,13 @@ def run_round(
     on_answer: OnAnswer = lambda client: None,
 ) -> tuple[ServerState, RoundRecord]:
     """Run the cohort, fuse its updates, evaluate the result. A round below its quorum leaves the models unchanged."""
-    clock, down, note = Clock(), Downloads(), None
+    clock, down, note = Clock(), Downloads(keep=ctx.local.upload_of == "difference"), None
     tasks = (down.count(algorithm.brief(server, client, ctx)) for client in cohort)
     answers = timed(engine.run(algorithm, tasks, ctx, server), clock, on_answer)
     expect = partial(algorithm.expect, server, ctx=ctx)
-    updates = VettedUpdates(answers, cohort, server, rules, ctx, expect, down.sent_model)  # one in memory at a time
+    updates = VettedUpdates(  # one in memory at a time
+        answers, cohort, server, rules, ctx, expect, down.sent_model, received=down.models
+    )
     try:
         with clock.stage("fuse"):
             state, facts = algorithm.fuse(server, updates, ctx)
@@ -88,15 +90,19 @@ def validation_accuracy(server: ServerState, ctx: Context) -> float | None:
 
 
 class Downloads:
-    """Counts what is sent to the clients, and records who was sent a model."""
+    """Counts what is sent to the clients, and records who was sent a model; with `keep`, which model."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: bool = False) -> None:
         self.params = self.bytes = 0
         self.sent_model: set[int] = set()
+        self.models: dict[int, Snapshot] = {}
+        self._keep = keep
 
     def count(self, task: Task) -> Task:
         if task.model is not None:
             self.sent_model.add(task.client)
+            if self._keep:
+                self.models[task.client] = task.model
         for group in task.groups():
             self.params += tree.count(group)
             self.bytes += tree.nbytes(group)

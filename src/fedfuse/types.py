@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -103,6 +103,34 @@ class Snapshot:
         return net
 
 
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class PackedModel:
+    """A model as a client uploads it in fewer bits: codes and scales of some weights, and the rest as it is.
+
+    `upload` says how the weights are packed, `of` whether they are the model's or its difference from the received one.
+    """
+
+    arch: str
+    upload: str
+    of: str
+    params: Tensors  # those that are not packed
+    buffers: Tensors
+    codes: Tensors
+    scales: Tensors  # by name of the weight, one number for each of its filters
+
+    def groups(self) -> dict[str, Tensors]:
+        """All tensors that are sent."""
+        return self.grouped(self.params, self.buffers, self.codes, self.scales)
+
+    @staticmethod
+    def grouped(params: T, buffers: T, codes: T, scales: T) -> dict[str, T]:
+        """The names of its groups in a message."""
+        return {"model/params": params, "model/buffers": buffers, "packed/codes": codes, "packed/scales": scales}
+
+
 @dataclass(frozen=True)
 class Task:
     """What the server sends one client in one round: the model to start from, and whatever else the algorithm sends."""
@@ -119,7 +147,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Update:
-    """What one client sends back. `memory` is what the client keeps for its next round; it is never sent."""
+    """What one client sends back. `memory` is what the client keeps for its next round; it is never sent.
+
+    A model in fewer bits is in `packed`, until vetting unpacks it.
+    """
 
     client: int
     num_examples: int
@@ -127,10 +158,12 @@ class Update:
     extra: Groups = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     memory: Groups = field(default_factory=dict)
+    packed: PackedModel | None = None
 
     def groups(self) -> list[Tensors]:
         """All tensors that are sent."""
-        return _tensor_groups(self.model, self.extra)
+        packed = [] if self.packed is None else self.packed.groups().values()
+        return [*packed, *_tensor_groups(self.model, self.extra)]
 
 
 def model_of(update: Update, needs: str) -> Snapshot:

@@ -6,16 +6,16 @@ A refused update is left out and recorded with its reason; the run goes on.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from fedfuse import tree
+from fedfuse import packing, tree, uploads
 from fedfuse.context import Context
 from fedfuse.records.record import ClientRecord
-from fedfuse.types import Extras, Failure, ServerState, Snapshot, Tensors, TensorSpec, Update
+from fedfuse.types import Extras, Failure, PackedModel, ServerState, Snapshot, Tensors, TensorSpec, Update
 
 
 class QuorumNotMet(Exception):
@@ -100,6 +100,42 @@ def _finite(tensors: Tensors, what: str) -> None:
             raise _Refused(f"{what} {name} is not finite")
 
 
+def unpacked(update: Update, server: ServerState, received: Snapshot | None, ctx: Context) -> Update:
+    """Return the update with its model unpacked. Raise `_Refused` unless it is packed as this client's are.
+
+    Shapes, dtypes and values are checked against the server's template before anything is allocated.
+    """
+    precision, packed = ctx.precision(update.client), update.packed
+    own = uploads.describe(precision.upload, uploads.upload_of(precision, ctx))
+    if packed is None:
+        if update.model is not None and precision.upload != packing.FULL:
+            raise _Refused(f"sent its model as it is, where {own} are expected")
+        return update
+    if precision.upload == packing.FULL:
+        raise _Refused("sent a packed model, where float32 is expected")
+    if (sent := uploads.describe(packed.upload, packed.of)) != own:
+        raise _Refused(f"sent {sent}, where {own} are expected")
+    template = server.models.get(ctx.archs[update.client])
+    specs = None if template is None else uploads.expected(template, update.client, ctx)
+    if template is None or specs is None:
+        raise _Refused("sent a model, but the server has none of its architecture")
+    _check_packed(packed, template, specs, precision.upload)
+    base = (received or template).params if packed.of == "difference" else {}
+    return replace(update, model=packing.unpacked(packed, template, base, precision.upload), packed=None)
+
+
+def _check_packed(packed: PackedModel, template: Snapshot, specs: Extras, upload: packing.Upload) -> None:
+    if packed.arch != template.arch:
+        raise _Refused(f"sent a {packed.arch} where its architecture is {template.arch}")
+    groups = packed.groups()
+    for group, expected in specs.items():
+        _same_names(f"tensors of {group}", groups[group], expected)
+        for name, spec in expected.items():
+            _check_tensor(groups[group][name], spec, f"{group}/{name}", 0)
+    if problem := packing.problem(packed, template, upload):
+        raise _Refused(f"packed/codes/{problem}")
+
+
 @dataclass
 class VettedUpdates:
     """The stream of accepted updates. It also records refusals, and how much was sent, including by refused clients.
@@ -118,6 +154,7 @@ class VettedUpdates:
     clients: dict[int, ClientRecord] = field(default_factory=dict)  # the accepted ones
     params_up: int = 0
     bytes_up: int = 0
+    received: Mapping[int, Snapshot] = field(default_factory=dict)  # what clients were sent, if they send differences
 
     def __post_init__(self) -> None:
         self._members = frozenset(self.cohort)
@@ -130,28 +167,36 @@ class VettedUpdates:
                 self.rejected.setdefault(client, answer.reason)
                 continue
             try:
-                self._accept(answer, client)
+                update = self._accepted(answer, client)
             except _Refused as refusal:
                 self.rejected.setdefault(client, str(refusal))
                 continue
-            yield answer
+            yield update
         if len(self.clients) < self.rules.quorum:
             raise QuorumNotMet(f"{len(self.clients)} of {len(self.cohort)} clients, the quorum is {self.rules.quorum}")
 
-    def _accept(self, update: Update, client: int) -> None:
-        groups = update.groups()
-        self.params_up += sum(tree.count(g) for g in groups)
-        self.bytes_up += sum(tree.nbytes(g) for g in groups)
+    def _accepted(self, update: Update, client: int) -> Update:
+        """Return the update with its model unpacked, or raise `_Refused`."""
+        self.params_up += self._parameters(update, client)
+        self.bytes_up += sum(tree.nbytes(g) for g in update.groups())
         if client not in self._members:
             raise _Refused("was not asked in this round")
         if update.client != client:
             raise _Refused(f"answered as client {update.client}")
         if client in self.clients or client in self.rejected:
             raise _Refused("sent a second update in one round")
-        if update.model is None and update.client in self.sent_model:
+        if update.model is None and update.packed is None and update.client in self.sent_model:
             raise _Refused("was sent a model and answered without one")
+        update = unpacked(update, self.server, self.received.get(client), self.ctx)
         self.rules.check(update, self.server, self.ctx, self.expect(update.client))
         self.clients[update.client] = ClientRecord(update.num_examples, self._distance(update))
+        return update
+
+    def _parameters(self, update: Update, client: int) -> int:
+        """Return the number of values that were sent; a packed model counts as the server's."""
+        if update.packed is not None and client in self._members:
+            update = replace(update, model=self.server.models.get(self.ctx.archs[client]), packed=None)
+        return sum(tree.count(group) for group in update.groups())
 
     def _distance(self, update: Update) -> float | None:
         """Return how far its model moved from the server's; None if either of them is missing."""

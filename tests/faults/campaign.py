@@ -14,6 +14,7 @@ KINDS: Mapping[str, Kind] = {
     "caches": mutations.caches,
     "sweeps": mutations.sweeps,
     "uploads": uploads.blobs,
+    "packed-uploads": uploads.packed_blobs,
     "weights": uploads.weights,
     "settings": inputs.settings,
     "data": inputs.data,

@@ -16,11 +16,14 @@ from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms import ALGORITHMS
 from fedfuse.context import Context
 from fedfuse.engines import InProcess
+from fedfuse.engines.engine import attempt
+from fedfuse.models.one_bit import OneBit
+from fedfuse.models.precision import Precision
 from fedfuse.round import run_round
 from fedfuse.testing import all_bits, copied, small_context
-from fedfuse.types import Failure, FedfuseError, ServerState, Task, Update
+from fedfuse.types import Failure, FedfuseError, ServerState, Snapshot, Task, Update
 from fedfuse.vet import VettedUpdates, Vetting
-from tests.doubles import brief, context, initial, trained
+from tests.doubles import brief, context, initial
 from tests.faults.mutations import MUTATIONS
 from tests.faults.tally import Tally, WrongError
 
@@ -29,26 +32,53 @@ RULES = Vetting()
 
 def blobs(seed: int, amount: int, progress: Callable[[], None]) -> Tally:
     """Bytes that one client of four sends, changed: refused, or else a sound update."""
-    tally, draw = Tally("hostile uploads: bytes"), random.Random(seed)
-    algorithm, ctx = brief("fedavg"), context(("mlp:4:bn",) * 4)
-    server = initial(ctx)
-    updates = trained(ctx, server, algorithm, range(4))
-    honest, _ = algorithm.fuse(server, updates[1:], ctx)
+    tally = Tally("hostile uploads: bytes")
+    _mutated_blobs(tally, random.Random(seed), seed, 3000 * amount, context(("mlp:4:bn",) * 4), progress)
+    return tally
+
+
+def packed_blobs(seed: int, amount: int, progress: Callable[[], None]) -> Tally:
+    """The same, where clients send their model in fewer bits: what is accepted was unpacked to a sound one."""
+    tally, draw = Tally("hostile uploads: packed bytes"), random.Random(seed)
+    for precision in (Precision("1bit"), Precision("1bit", OneBit()), Precision("int8"), Precision("bfloat16")):
+        ctx = replace(context(("mlp:5-3:bn",) * 4), precisions=(precision, *[Precision()] * 3))
+        _mutated_blobs(tally, draw, seed, 750 * amount, ctx, progress)
+    return tally
+
+
+def _mutated_blobs(
+    tally: Tally, draw: random.Random, seed: int, count: int, ctx: Context, progress: Callable[[], None]
+) -> None:
+    algorithm, server = brief("fedavg"), initial(ctx)
+    updates = [_answer(algorithm, server, client, ctx) for client in range(4)]
+    honest, _ = algorithm.fuse(server, VettedUpdates(updates[1:], range(1, 4), server, RULES, ctx), ctx)
     expected, sound = all_bits(honest.models), codec.encode_update(updates[0])
-    for number in range(3000 * amount):
+    for number in range(count):
         what = draw.choice([*MUTATIONS, *HEADERS])
         blob = HEADERS[what](sound, draw) if what in HEADERS else MUTATIONS[what](sound, draw)
-        with tally.trying(f"seed {seed}, {number}: {what}"):
-            answer = _decoded(blob)
-            stream = VettedUpdates([answer, *updates[1:]], range(4), server, RULES, ctx, sent_model=range(4))
-            fused, _ = algorithm.fuse(server, stream, ctx)
+        with tally.trying(f"seed {seed}, {number}: {ctx.precision(0)}, {what}"):
+            stream = VettedUpdates([_decoded(blob), *updates[1:]], range(4), server, RULES, ctx, sent_model=range(4))
+            accepted: list[Update] = []
+            fused, _ = algorithm.fuse(server, _seen(stream, accepted), ctx)
             if 0 in stream.rejected:
                 if all_bits(fused.models) != expected:
                     raise WrongError("a refused update changed the model")
                 raise FedfuseError(stream.rejected[0])
-            _check_sound(answer, updates[0])
+            _check_sound(accepted[0], server.models[ctx.archs[0]])
         progress()
-    return tally
+
+
+def _answer(algorithm: Algorithm, server: ServerState, client: int, ctx: Context) -> Update:
+    update, _ = attempt(algorithm, algorithm.brief(server, client, ctx), {}, ctx)
+    if isinstance(update, Failure):
+        raise WrongError(update.reason)
+    return update
+
+
+def _seen(stream: Iterable[Update], accepted: list[Update]) -> Iterator[Update]:
+    for update in stream:
+        accepted.append(update)
+        yield update
 
 
 def _decoded(blob: bytes) -> Update | Failure:
@@ -58,11 +88,11 @@ def _decoded(blob: bytes) -> Update | Failure:
         return Failure(0, str(error))
 
 
-def _check_sound(answer: Update | Failure, honest: Update) -> None:
+def _check_sound(answer: Update, template: Snapshot) -> None:
     """An accepted update has the names, shapes and types of the model, finite values, and its own client's number."""
-    if not isinstance(answer, Update) or answer.model is None or honest.model is None or answer.client != 0:
+    if answer.model is None or answer.packed is not None or answer.client != 0:
         raise WrongError(f"accepted {answer}")
-    for sent, own in ((answer.model.params, honest.model.params), (answer.model.buffers, honest.model.buffers)):
+    for sent, own in ((answer.model.params, template.params), (answer.model.buffers, template.buffers)):
         if sent.keys() != own.keys():
             raise WrongError("accepted other names")
         for name, tensor in sent.items():
@@ -110,11 +140,19 @@ def _metric(envelope: dict[str, Any], draw: random.Random) -> None:
     envelope["header"]["metrics"] = {"loss": draw.choice(VALUES)}
 
 
+def _packing(envelope: dict[str, Any], draw: random.Random) -> None:
+    packing = draw.choice(({"upload": "int8", "of": "model"}, {"upload": "1bit", "of": "difference"}, {}, *VALUES))
+    envelope["header"]["packing"] = packing
+    if isinstance(packing, dict) and packing and draw.random() < 0.5:
+        packing[draw.choice(list(packing))] = draw.choice(VALUES)
+
+
 HEADERS = {
     "header value": _header(_other_value),
     "group": _header(_other_group),
     "names of a group": _header(_other_names),
     "metric": _header(_metric),
+    "packing": _header(_packing),
 }
 
 

@@ -14,8 +14,10 @@ from fedfuse.data.pool import POOLS
 from fedfuse.data.sources import SOURCES, source_function
 from fedfuse.data.sources.memory import cache_arrays, is_data
 from fedfuse.data.texts.tokenizer import SMALLEST
+from fedfuse.models import precision
 from fedfuse.select import Selection
 from fedfuse.tracking import TRACKERS
+from fedfuse.types import FedfuseError
 from fedfuse.vet import Vetting
 
 
@@ -89,6 +91,11 @@ class ModelsSection(Section):
     def _some(cls, clients: str | dict[str, float]) -> str | dict[str, float]:
         if not clients:
             raise ValueError("give at least one architecture")
+        for name in (clients,) if isinstance(clients, str) else clients:
+            try:
+                precision.split(name)
+            except FedfuseError as error:
+                raise ValueError(str(error)) from error
         return clients
 
     @property

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import torch
 
+from fedfuse import uploads
 from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
 from fedfuse.types import Failure, Groups, ServerState, Task, Update
@@ -42,7 +43,8 @@ class Engine(Protocol):
 def attempt(algorithm: Algorithm, task: Task, memory: Groups, ctx: Context) -> tuple[Update | Failure, Groups]:
     """Run one client's work. Return its answer and its new memory; any error becomes a `Failure` of this client."""
     try:
-        update = algorithm.local(task, memory, ctx)
+        update = algorithm.local(task, uploads.without_residual(memory), ctx)
+        update = uploads.pack(update, task, memory, ctx)
         return replace(update, memory={}), update.memory
     except (MemoryError, torch.OutOfMemoryError):
         return Failure(task.client, f"ran out of memory in its local work{_remedy(ctx)}"), memory

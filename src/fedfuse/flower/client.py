@@ -21,6 +21,8 @@ from fedfuse.engines.engine import attempt
 from fedfuse.flower import wire
 from fedfuse.flower.memory import Memory
 from fedfuse.flower.reply_checks import check_model
+from fedfuse.models import precision
+from fedfuse.models.precision import Precision
 from fedfuse.runs.setup import Setup, load_federation, set_up
 from fedfuse.threads import threads
 from fedfuse.types import Failure, FedfuseError, Task, Update, saved_buffers
@@ -103,17 +105,21 @@ class Node:
             # The server has assigned architectures by capability, so the node's data need not have that column.
             plain = experiment.model_copy(update={"models": experiment.models.model_copy(update={"capability": None})})
             setup = set_up(plain, _alone(_examples(data, facts), client, wire.whole(facts, "clients")))
-        archs = setup.ctx.archs
+        archs, precisions = setup.ctx.archs, setup.ctx.precisions
         if not client < len(archs):
             raise FedfuseError(
                 f"is client {client}, but its experiment has {len(archs)} clients: use the server's experiment"
             )
-        return replace(setup, ctx=replace(setup.ctx, archs=(*archs[:client], arch, *archs[client + 1 :])))
+        # The server may have assigned it by capability, as it may have the architecture.
+        own = Precision.parse(facts.get("upload"), facts.get("net"))
+        archs = (*archs[:client], arch, *archs[client + 1 :])
+        precisions = (*precisions[:client], own, *precisions[client + 1 :])
+        return replace(setup, ctx=replace(setup.ctx, archs=archs, precisions=precisions))
 
 
 def _allowed_arch(arch: str, experiment: Experiment) -> str:
     """Return the architecture if the experiment or the zoo names it: any other name could import arbitrary code."""
-    names = {*experiment.models.weights, experiment.models.server}
+    names = {*(precision.split(name)[0] for name in experiment.models.weights), experiment.models.server}
     zoo = models.names()
     for part in re.sub(r"\+head\d+", "", arch).split("|"):
         if part not in names and part.partition(":")[0] not in zoo:

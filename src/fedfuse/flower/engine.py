@@ -19,6 +19,7 @@ import torch
 from flwr.app import ConfigRecordValues, Message, MessageType
 from flwr.serverapp import Grid
 
+from fedfuse import uploads
 from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
 from fedfuse.data.examples import Examples
@@ -106,6 +107,8 @@ class OverGrid:
             "attempt": attempt,
             "memory": self._valid.get(task.client, 0),
             "arch": ctx.archs[task.client],
+            "upload": ctx.precision(task.client).upload,
+            "net": ctx.precision(task.client).net,
             "clients": len(ctx.archs),
             **_statistics(ctx.data.train),
         }
@@ -132,9 +135,9 @@ class OverGrid:
         if identity != (sent_task.node, sent_task.id, sent_task.client, ctx.round, attempt):
             raise Refused("sent a reply that does not match its task of this round")
         template = server.models.get(ctx.archs[sent_task.client])
-        update = Expected(sent_task.client, template, algorithm.expect(server, sent_task.client, ctx)).update(
-            reply.take()
-        )
+        packed = None if template is None else uploads.expected(template, sent_task.client, ctx)
+        extras = algorithm.expect(server, sent_task.client, ctx)
+        update = Expected(sent_task.client, template, extras, packed).update(reply.take())
         if reply.about.get("kept") is True:
             self._new[sent_task.client] = ctx.round
         return update

@@ -31,11 +31,15 @@ class Refused(FedfuseError):
 
 @dataclass(frozen=True)
 class Expected:
-    """What a client's reply may hold: a model like this one, and these tensors besides it."""
+    """What a client's reply may hold: a model like this one, and these tensors besides it.
+
+    packed: the groups of the model where the client packs it.
+    """
 
     client: int
     model: Snapshot | None
     extras: Extras
+    packed: Extras | None = None
 
     def update(self, blob: bytes) -> Update:
         """Decode the update after checking its size and header; raise `Refused` if a check fails."""
@@ -52,9 +56,11 @@ class Expected:
     def _model_tensors(self) -> dict[str, TensorSpec]:
         if self.model is None:
             return {}
-        return dict(_with_keys("model/params", TensorSpec.each(self.model.params))) | dict(
-            _with_keys("model/buffers", TensorSpec.each(self.model.buffers))
-        )
+        groups: Extras = self.packed or {
+            "model/params": TensorSpec.each(self.model.params),
+            "model/buffers": TensorSpec.each(self.model.buffers),
+        }
+        return {key: spec for group, specs in groups.items() for key, spec in _with_keys(group, specs)}
 
     def _extra_tensors(self) -> dict[str, TensorSpec]:
         return {key: spec for group, specs in self.extras.items() for key, spec in _with_keys(f"extra/{group}", specs)}
@@ -73,7 +79,8 @@ class Expected:
     def _check_header(self, blob: bytes) -> None:
         with_model = self._model_tensors() | self._extra_tensors()
         entries = _header(blob, self._header_limit(with_model))
-        expected = with_model if any(key.startswith("model/") for key in entries) else self._extra_tensors()
+        has_model = any(key.startswith(("model/", "packed/")) for key in entries)
+        expected = with_model if has_model else self._extra_tensors()
         if set(entries) != set(expected):
             missing, more = sorted(set(expected) - set(entries)), sorted(set(entries) - set(expected))
             raise Refused(f"tensor names differ: missing {missing[:3]}, unexpected {more[:3]}")

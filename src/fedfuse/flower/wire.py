@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, ConfigRecordValues, Messa
 from fedfuse import codec
 from fedfuse.types import Failure, FedfuseError, Task, Tensors, Update
 
-PROTOCOL = 1  # incremented when the format changes; a node refuses tasks of another version
+PROTOCOL = 2  # incremented when the format changes; a node refuses tasks of another version
 TASK, UPDATE, ABOUT, BLOB = "task", "update", "about", "blob"
 REPLIED = ("protocol", "client", "round", "attempt", "kept", "failure", "partition-id", "capability")
 CACHE_SIZE = 8  # encoded tasks in the cache: one per architecture, if clients share models

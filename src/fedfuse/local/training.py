@@ -73,9 +73,10 @@ class Training:
     def __call__(self, task: Task, memory: Groups, ctx: Context) -> Update:
         if task.model is None:
             raise FedfuseError(f"client {task.client} was sent no model to train: brief it with SendModel()")
-        net = ctx.nets.load(task.model).train()
-        local = Local([p.detach().clone() for p in net.parameters()], task.extra, memory, task.model, ctx.nets)
-        with ctx.nets.layer_randomness(task.model.arch, ctx.rng("layers", task.round, task.client)):
+        start = ctx.precision(task.client).trained(task.model)
+        net = ctx.nets.load(start).train()
+        local = Local([p.detach().clone() for p in net.parameters()], task.extra, memory, start, ctx.nets)
+        with ctx.nets.layer_randomness(start.arch, ctx.rng("layers", task.round, task.client)):
             steps, loss = self._train(net, local, task.client, ctx)
         result = LocalResult(task, memory, Snapshot.of(task.model.arch, net), steps)
         extra: dict[str, Tensors] = {}

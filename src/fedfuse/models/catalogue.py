@@ -10,6 +10,7 @@
   layers of its encoder; `:pool=mean` (or `first`, `pooler`) its encoder with this pooling and a new linear layer
 - `timm:<name>`, `torchvision:<name>`: a net of these libraries, where they are installed
 - `resnet8+head128`: any of them with Fed-ET's shared head of this width
+- `resnet8:1bit`: any of them with one-bit weights, see `one_bit`
 - `resnet8|resnet56`: the first stage of one net, and another net on its features (FedGKT)
 - `package.module:factory`: your own net, `factory(classes: int, shape: tuple[int, ...]) -> torch.nn.Module`
 """
@@ -30,7 +31,20 @@ from torch.overrides import TorchFunctionMode
 
 from fedfuse import bounds, rng, signature
 from fedfuse.batches import Batch, forward
-from fedfuse.models import encoder, external, hf_name, mobile, resnet, shared_head, small, split, text, vgg
+from fedfuse.models import (
+    encoder,
+    external,
+    hf_name,
+    mobile,
+    one_bit,
+    precision,
+    resnet,
+    shared_head,
+    small,
+    split,
+    text,
+    vgg,
+)  # fmt: skip
 from fedfuse.models.classifier import Classifier, Shape, zeros
 from fedfuse.models.hugging_face import hugging_face
 from fedfuse.models.norms import NORMS, Norm, is_norm
@@ -142,9 +156,21 @@ def build(name: str, *, classes: int, shape: Shape) -> nn.Module:
         raise FedfuseError(f"{name} cannot have inputs of shape {shape}: give (C, H, W) or (D,), or (L, V) for texts")
     if (both := split.parts(name)) is not None:
         return split.continued(*both, lambda part, inputs: build(part, classes=classes, shape=inputs), shape)
+    plain, how = precision.split(name)
+    if how is not None:
+        return _in_precision(name, how, build(plain, classes=classes, shape=shape))
     base, width = shared_head.split(name)
     net = _resolve(base, features=width is not None)(classes, shape)
     return net if width is None else shared_head.with_shared_head(base, net, width, classes)
+
+
+def _in_precision(name: str, how: precision.Precision, net: nn.Module) -> nn.Module:
+    if how.one_bit is None:
+        raise FedfuseError(
+            f"{name} is not a net: {how.upload} is how a client uploads its model. Only models.clients names it; set "
+            f'local.upload = "{how.upload}" for all clients'
+        )
+    return one_bit.binarise(name, net, how.one_bit)
 
 
 def check(name: str, classes: int, shape: Shape, sample: Batch | None = None) -> None:

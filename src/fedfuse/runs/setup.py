@@ -18,9 +18,13 @@ from fedfuse.data.federation import Federation, federate
 from fedfuse.data.sources import load_from
 from fedfuse.data.sources.location import Location
 from fedfuse.data.texts.encoding import encode_federation
+from fedfuse.models import precision
+from fedfuse.models.precision import Precision
+from fedfuse.packing import FULL
 from fedfuse.select import cohort_size
 from fedfuse.threads import cores
 from fedfuse.types import FedfuseError
+from fedfuse.uploads import check_uploads
 
 WORKERS_PER_CORE = 8  # worker processes: each holds PyTorch and its clients' models
 
@@ -42,8 +46,8 @@ class Setup:
         """Assign architectures by the clients' own capabilities (K,), unless the experiment names a column for that."""
         if capability is None or self.experiment.models.capability is not None:
             return self
-        archs = _assign_architectures(self.experiment, self.roles, self.ctx.data, capability)
-        return replace(self, ctx=replace(self.ctx, archs=archs))
+        archs, precisions = _assign_models(self.experiment, self.algorithm, self.ctx.data, capability)
+        return replace(self, ctx=replace(self.ctx, archs=archs, precisions=precisions))
 
 
 def check(experiment: Experiment, location: Location | None = None) -> Setup:
@@ -58,13 +62,15 @@ def check_setup(setup: Setup) -> None:
     _check_run(setup)
     train, roles = setup.federation.train, setup.roles
     server = [("server", roles.server)] if roles.server else []
-    for key, arch in [*(("clients", arch) for arch in roles.clients), *server]:
+    trained = dict.fromkeys(arch + setup.ctx.precision(k).net for k, arch in enumerate(setup.ctx.archs))
+    for key, arch in [*(("clients", arch) for arch in {**dict(roles.clients), **trained}), *server]:
         try:
             two = torch.zeros(2, dtype=torch.int64)
             sample = torch.zeros(2, *train.shape) if isinstance(train.x, Tensor) else train.batch(two)
             models.check(arch, classes=train.classes, shape=train.shape, sample=sample)
         except FedfuseError as error:
             raise ConfigError([Problem(f"models.{key}", arch, str(error))]) from error
+    check_uploads(setup.ctx)
     check_parts(setup.algorithm, setup.ctx)
 
 
@@ -96,16 +102,18 @@ def set_up(experiment: Experiment, federation: Federation, device: torch.device 
     roles = _roles(experiment, algorithm)
     column = experiment.models.capability
     capability = None if column is None else federation.client_means(column)
+    archs, precisions = _assign_models(experiment, algorithm, federation, capability)
     ctx = Context(
         experiment.run.seed,
         experiment.run.rounds,
         experiment.local,
         federation,
-        _assign_architectures(experiment, roles, federation, capability),
+        archs,
         _nets(experiment, federation, device),
         fresh_pool=_fresh_pool(experiment, federation.train),
         small_models=roles.small_models,
         server=roles.server,
+        precisions=precisions,
     )
     return Setup(experiment, algorithm, roles, ctx)
 
@@ -146,7 +154,7 @@ def _encoded(experiment: Experiment, federation: Federation, location: Location)
 def _roles(experiment: Experiment, algorithm: Algorithm) -> Roles:
     server = experiment.models.server
     try:
-        roles = algorithm.models(experiment.models.weights, server)
+        roles = algorithm.models(_plain_weights(experiment), server)
     except FedfuseError as error:
         raise ConfigError([Problem("models.server", server, f"{algorithm.name}: {error}")]) from error
     if roles.server in roles.clients:
@@ -155,11 +163,31 @@ def _roles(experiment: Experiment, algorithm: Algorithm) -> Roles:
     return roles
 
 
-def _assign_architectures(
-    experiment: Experiment, roles: Roles, federation: Federation, capability: Tensor | None
-) -> tuple[str, ...]:
+def _plain_weights(experiment: Experiment) -> dict[str, float]:
+    """Return the clients' architectures as the server knows them, with their weights."""
+    weights: dict[str, float] = {}
+    for name, weight in experiment.models.weights.items():
+        arch, _ = precision.split(name)
+        weights[arch] = weights.get(arch, 0) + weight
+    return weights
+
+
+def _assign_models(
+    experiment: Experiment, algorithm: Algorithm, federation: Federation, capability: Tensor | None
+) -> tuple[tuple[str, ...], tuple[Precision, ...]]:
+    """Return the architecture of each client, and how it trains and uploads: both by its name in `models.clients`."""
+    weights, server = experiment.models.weights, experiment.models.server
     generator = rng.generator(experiment.run.seed, "architectures")
-    return assign(roles.clients, len(federation.parts), generator, capability)
+    names = assign(weights, len(federation.parts), generator, capability)
+    archs, precisions = {}, {}
+    for name in weights:
+        plain, own = precision.split(name)
+        (archs[name],) = algorithm.models({plain: 1.0}, server).clients
+        precisions[name] = own or Precision(experiment.local.upload)
+    if experiment.local.upload != FULL and all(precision.split(name)[1] for name in weights):
+        right = "every architecture in models.clients says how it uploads: leave this out"
+        raise ConfigError([Problem("local.upload", experiment.local.upload, right)])
+    return tuple(archs[name] for name in names), tuple(precisions[name] for name in names)
 
 
 def _fresh_pool(experiment: Experiment, train: Examples) -> FreshPool | None:

@@ -15,6 +15,7 @@ from fedfuse.fusion.target import entropy
 from fedfuse.local.own_model import own_model, own_model_memory
 from fedfuse.local.training import Training
 from fedfuse.types import Groups, Snapshot, Task, Update
+from fedfuse.uploads import refuse_packing
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,9 @@ class LearnTrainPredict:
     public: PublicRows
     learn: Distiller
     train: Training = field(default_factory=Training)
+
+    def check(self, ctx: Context) -> None:
+        refuse_packing(ctx, "ds-fl's clients send soft labels, not their model")
 
     def __call__(self, task: Task, memory: Groups, ctx: Context) -> Update:
         start = own_model(task.client, memory, ctx)

@@ -17,6 +17,7 @@ from fedfuse.local.training import Training
 from fedfuse.models.split import feature_shape, halves
 from fedfuse.predict import BATCH, evaluating
 from fedfuse.types import Extras, Groups, ServerState, Task, TensorSpec, Update, host_copy
+from fedfuse.uploads import refuse_packing
 
 SERVER = "server"  # in a task: the server's logits of the client's examples
 EXAMPLES = "examples"  # in an update: features, logits, labels, in the order of the client's rows
@@ -62,6 +63,9 @@ class TrainAndSendFeatures:
     """A client's round: train its own model, then send its features, logits and labels of each of its examples."""
 
     train: Training
+
+    def check(self, ctx: Context) -> None:
+        refuse_packing(ctx, "fedgkt's clients send features and logits, not their model")
 
     def __call__(self, task: Task, memory: Groups, ctx: Context) -> Update:
         rows, train = ctx.data.parts[task.client], ctx.data.train

@@ -16,6 +16,7 @@ from fedfuse.local.training import Training
 from fedfuse.models.catalogue import with_widths
 from fedfuse.models.chain import above, by_unit, layers, spread, whole, widths
 from fedfuse.types import Groups, Snapshot, Task, Tensors, Update
+from fedfuse.uploads import refuse_packing
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,9 @@ class TrainAbove:
 
     stage: Stage
     train: Training = field(default_factory=lambda: Training((CrossEntropy(),)))
+
+    def check(self, ctx: Context) -> None:
+        refuse_packing(ctx, "fedma's clients send layers whose neurons the server matches, not their model")
 
     def __call__(self, task: Task, memory: Groups, ctx: Context) -> Update:
         start = dict(task.extra["model"])

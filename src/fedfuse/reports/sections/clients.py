@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from fedfuse.data.texts.lengths import TextFacts
+from fedfuse.packing import FULL
 from fedfuse.records.directory import FederationFacts
 from fedfuse.records.stored import StoredRun
 from fedfuse.reports import measures
@@ -16,6 +17,7 @@ from fedfuse.reports.variants import Variant
 COLUMNS = (
     "client",
     "architecture",
+    "upload",
     "examples",
     "classes",
     "tokens, mean",
@@ -84,7 +86,9 @@ def table(run: StoredRun, facts: FederationFacts, variant: Variant) -> Table:
     )
     filled = [i for i in range(len(COLUMNS)) if any(row[i] is not None for row in rows)]  # omit empty columns
     columns, rows = [COLUMNS[i] for i in filled], [[row[i] for i in filled] for row in rows]
-    return Table(key, f"Clients: {variant.name}", columns, rows, ("architecture", "why refused, last"), caption)
+    return Table(
+        key, f"Clients: {variant.name}", columns, rows, ("architecture", "upload", "why refused, last"), caption
+    )
 
 
 def _row(client: int, examples: int, classes: int, facts: FederationFacts, run: StoredRun) -> list[Cell]:
@@ -97,6 +101,7 @@ def _row(client: int, examples: int, classes: int, facts: FederationFacts, run: 
     return [
         client,
         facts.architectures[client],
+        facts.uploads[client] if any(upload != FULL for upload in facts.uploads) else None,
         examples,
         classes,
         None if lengths is None else round(lengths.mean, 1),

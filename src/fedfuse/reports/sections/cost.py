@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from rich.filesize import decimal
 
+from fedfuse.records.record import RoundRecord
 from fedfuse.reports.elements import Section, Table
 from fedfuse.reports.figure import Bar, Bars, Cell, Curves, Figure, Series
 from fedfuse.reports.variants import Variant
@@ -17,24 +18,38 @@ STAGES = {"local": "clients' work", "fuse": "fusion", "evaluate": "evaluation", 
 
 
 def section(variants: Sequence[Variant]) -> Section:
-    return Section("cost", "Cost", [_accuracy_by_bytes(variants), _seconds(variants), _table(variants)])
+    return Section("cost", "Cost", [_by_bytes(variants), _by_upload(variants), _seconds(variants), _table(variants)])
 
 
-def _accuracy_by_bytes(variants: Sequence[Variant]) -> Figure:
-    series = []
-    for variant in variants:
-        band = variant.over_rounds(lambda r: r.test_accuracy)
-        megabytes = list(accumulate(variant.over_rounds(lambda r: (r.bytes_up + r.bytes_down) / MB).mean))
-        series.append(Series(variant.name, megabytes, [100 * v for v in band.mean], variant.colour))
+def _by_bytes(variants: Sequence[Variant]) -> Figure:
     return Curves(
         "accuracy-by-bytes",
         "Accuracy by bytes sent",
         "One mark per round, against all bytes sent up and down until then. Means over seeds.",
         "sent / MB",
         "test accuracy / %",
-        series,
+        [_accuracy_by(variant, lambda r: r.bytes_up + r.bytes_down) for variant in variants],
         whole=False,
     )
+
+
+def _by_upload(variants: Sequence[Variant]) -> Figure:
+    return Curves(
+        "accuracy-by-upload",
+        "Accuracy by bytes uploaded",
+        "One mark per round, against what clients have sent until then, in the formats in which they send. Means over "
+        "seeds.",
+        "uploaded / MB",
+        "test accuracy / %",
+        [_accuracy_by(variant, lambda r: r.bytes_up) for variant in variants],
+        whole=False,
+    )
+
+
+def _accuracy_by(variant: Variant, sent: Callable[[RoundRecord], int]) -> Series:
+    band = variant.over_rounds(lambda r: r.test_accuracy)
+    megabytes = list(accumulate(variant.over_rounds(lambda r: sent(r) / MB).mean))
+    return Series(variant.name, megabytes, [100 * v for v in band.mean], variant.colour)
 
 
 def _seconds(variants: Sequence[Variant]) -> Figure:
