@@ -131,7 +131,9 @@ def federate(
     parts = tuple(scheme(rest, clients, rng.generator(seed, "partition")))
     if keep != 1:
         parts = tuple(_kept(part, rest.y, keep, rng.generator(seed, "keep", k)) for k, part in enumerate(parts))
-    return Federation(rest, parts, source.train.subset(validation_rows), source.test, public, source.labels, truth)
+    return Federation(
+        rest, parts, source.train.subset(validation_rows), source.test, public, source.labels, pool_truth=truth
+    )
 
 
 def _kept(part: Tensor, y: Tensor, keep: float, draw: torch.Generator) -> Tensor:

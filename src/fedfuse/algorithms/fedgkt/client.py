@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedfuse import bounds
-from fedfuse.batches import Batch, autocast_of, call, forward, moved
+from fedfuse.batches import Batch, autocast_of, call, forward, to_device
 from fedfuse.context import Context
 from fedfuse.local.own_model import own_model, own_model_memory
 from fedfuse.local.terms import Local
@@ -82,7 +82,7 @@ class TrainAndSendFeatures:
         with torch.no_grad(), evaluating(net), autocast_of(net):
             device = ctx.nets.device
             features = torch.cat(
-                [call(extractor, moved(train.batch(i), device)).float().cpu() for i in torch.split(rows, BATCH)]
+                [call(extractor, to_device(train.batch(i), device)).float().cpu() for i in torch.split(rows, BATCH)]
             )
             logits = torch.cat([rest(part.to(device)).float().cpu() for part in torch.split(features, BATCH)])
         examples = {"features": features, "logits": logits, "labels": labels}
