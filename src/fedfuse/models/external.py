@@ -1,4 +1,5 @@
-"""External nets: `hf:<id or folder>` (Hugging Face image classifiers) and `package.module:factory` (your own)."""
+"""External nets: `hf:<id or folder>` (Hugging Face classifiers of images or texts), `timm:<name>`, `torchvision:<name>`,
+and `package.module:factory` (your own)."""
 
 from __future__ import annotations
 
@@ -92,7 +93,7 @@ def kind_of(auto: Any, config: Any) -> Any:
 
 
 def with_call(auto: Any, net: Any) -> nn.Module:
-    """The net as it is called: with one tensor for images; a classifier of texts takes its inputs by name."""
+    """Return a net that takes one tensor if it classifies images; one of texts takes its inputs by name, as it is."""
     images = type(net.config) in auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
     return Logits(net) if images else net
 
