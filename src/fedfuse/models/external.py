@@ -1,5 +1,5 @@
-"""External nets: `hf:<id or folder>` (Hugging Face classifiers of images or texts), `timm:<name>`, `torchvision:<name>`,
-and `package.module:factory` (your own)."""
+"""External nets: `hf:<id or folder>` (Hugging Face classifiers of images or texts), `timm:<name>` and
+`torchvision:<name>`, and `package.module:factory` (your own)."""
 
 from __future__ import annotations
 
