@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -89,6 +90,17 @@ def test_fedbe_without_samples_and_anchor_is_feddf_bit_for_bit() -> None:
     ours, _ = as_feddf.fuse(server, updates, ctx)
     theirs, _ = feddf(steps=150, batch_size=32).fuse(server, updates, ctx)
     assert same(ours.models["mlp:8"], theirs.models["mlp:8"])
+
+
+@pytest.mark.parametrize("settings", [{"posterior": DirichletMixture()}, {"scale": 2.0}, {"alpha": 0.5}])
+def test_settings_of_a_posterior_that_draws_nothing_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(FedfuseError, match="samples = 0 draws no model"):
+        fedbe(samples=0, **settings)
+
+
+def test_a_class_is_not_a_part() -> None:
+    with pytest.raises(FedfuseError, match=r"SGD is a class: give a part, as in SGD\(\)"):
+        feddf(distiller=SGD)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("posterior", [DiagonalGaussian(), DirichletMixture(), DeltaGaussian()])

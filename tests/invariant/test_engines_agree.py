@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import fedfuse
 from fedfuse.algorithms import ALGORITHMS
 from fedfuse.records.record import RoundRecord
 from fedfuse.runs.display import Silent
+from fedfuse.runs.run import Run
 from fedfuse.runs.setup import load_federation
 from fedfuse.testing import all_bits
 from tests.command_line import SMALL, CommandLine, models_of, rounds_of
@@ -65,12 +68,20 @@ def experiment(name: str, workers: int) -> fedfuse.Experiment:
     )
 
 
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """Each algorithm in this process, uninterrupted. It runs once for all tests that compare with it."""
+    return cache(lambda name: fedfuse.run(experiment(name, 1), tmp_path_factory.mktemp("straight") / "run"))
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_every_algorithm_gives_the_same_bits_in_this_process_and_in_workers(name: str, tmp_path: Path) -> None:
-    here = fedfuse.run(experiment(name, 1), tmp_path / "here")
+def test_every_algorithm_gives_the_same_bits_in_this_process_and_in_workers(
+    name: str, straight: Callable[[str], Run], tmp_path: Path
+) -> None:
+    here = straight(name)
     there = fedfuse.run(experiment(name, 2), tmp_path / "there")
     assert all_bits(here.models) == all_bits(there.models)
-    assert rounds_of(tmp_path / "here") == rounds_of(tmp_path / "there")
+    assert rounds_of(here.path) == rounds_of(tmp_path / "there")
 
 
 class Stopping(Silent):
@@ -86,16 +97,18 @@ RESUMED += [(name, 2) for name in ("fedavg", "feddf", "scaffold", "moon", "ds-fl
 
 
 @pytest.mark.parametrize(("name", "workers"), RESUMED)
-def test_every_algorithm_resumes_to_the_same_bits(name: str, workers: int, tmp_path: Path) -> None:
-    straight = fedfuse.run(experiment(name, 1), tmp_path / "straight")
+def test_every_algorithm_resumes_to_the_same_bits(
+    name: str, workers: int, straight: Callable[[str], Run], tmp_path: Path
+) -> None:
+    whole = straight(name)
     made = experiment(name, workers)
     with pytest.raises(KeyboardInterrupt):
         fedfuse.run(made, tmp_path / "stopped", display=Stopping())
     with pytest.raises(KeyboardInterrupt):
         fedfuse.run(made, tmp_path / "stopped", resume=True, display=Stopping())
     resumed = fedfuse.run(made, tmp_path / "stopped", resume=True)
-    assert all_bits(resumed.models) == all_bits(straight.models)
-    assert rounds_of(tmp_path / "stopped") == rounds_of(tmp_path / "straight")
+    assert all_bits(resumed.models) == all_bits(whole.models)
+    assert rounds_of(tmp_path / "stopped") == rounds_of(whole.path)
     assert [r.round for r in resumed.history] == [1, 2, 3]
 
 

@@ -15,6 +15,7 @@ import fedfuse
 from fedfuse.algorithms import fedavg, feddf
 from fedfuse.config.experiment import Experiment
 from fedfuse.engines import InProcess, InThreads, Workers
+from fedfuse.flower import server_app
 from fedfuse.fusion import SGD, MeanProbs
 from fedfuse.local import CrossEntropy, Training
 from fedfuse.runs.run import local_engine
@@ -143,6 +144,7 @@ def test_a_function_without_a_name_runs_here_and_nowhere_else(tmp_path: Path, mo
     for refused in (
         lambda: fedfuse.run(made, tmp_path / "here", resume=True),
         lambda: fedfuse.run(made.with_settings({"run.workers": 2}), tmp_path / "workers"),
+        lambda: server_app(made),
     ):
         with pytest.raises(FedfuseError, match=r"cannot import python:client.*top level of a module"):
             refused()

@@ -37,6 +37,7 @@ from fedfuse.fusion import (
     admission_of,
     aggregate_of,
 )
+from fedfuse.types import FedfuseError
 
 
 @paper
@@ -68,6 +69,8 @@ def fedbe(
     By default, `posterior` and `distiller` are those of the preset.
     """
     base = over or fedavg()
+    if samples == 0 and not (posterior is None and scale is None and alpha is None):
+        raise FedfuseError("samples = 0 draws no model from the posterior: raise samples, or leave its settings out")
     posterior, distiller = posterior or POSTERIORS[preset], distiller or DISTILLERS[preset]
     draws = Samples(with_settings(posterior, scale=scale, alpha=alpha), samples)
     ensemble: list[Ensemble] = [*([Clients()] if clients else []), *([Anchors()] if anchor else []), draws]

@@ -34,6 +34,8 @@ def with_settings(part: T, **settings: Any) -> T:
     """Return the part with all settings that are not None replaced."""
     if isinstance(part, str):
         raise FedfuseError(f"{part!r} names a part in a file: in Python give the part itself, as in AdamCosine()")
+    if isinstance(part, type):
+        raise FedfuseError(f"{part.__name__} is a class: give a part, as in {part.__name__}()")
     changes = {name: value for name, value in settings.items() if value is not None}
     for name, value in changes.items():
         if problem := missing_setting(type(part), name):

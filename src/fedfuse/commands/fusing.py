@@ -63,7 +63,7 @@ def fuse(
 ) -> None:
     """Distil trained models, of any architectures, into one student on unlabeled data.
 
-    What teachers say of the data is kept in the cache: repeat the command after a crash, or with another student.
+    Teachers' logits are cached: repeat the command after a crash, or with another student, and they are not run again.
     """
     look_in(data_dir)
     if target not in TARGETS:

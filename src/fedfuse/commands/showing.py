@@ -36,7 +36,7 @@ def check(
 ) -> None:
     """Validate an experiment without training: keys and values, data, partition, models, algorithm.
 
-    Whatever `run` with the same options would refuse, this refuses too.
+    It refuses whatever `run` refuses with the same options.
     """
     look_in(data_dir)
     definition = load(experiment, dotted_settings(set_, algorithm))

@@ -56,6 +56,8 @@ class Deployment:
 
 def server_app(experiment: Experiment | str | Path, deployment: Deployment | None = None) -> ServerApp:
     """Return a ServerApp for `experiment`: a value, a file or a built-in name, the same as the nodes'."""
+    if isinstance(experiment, Experiment):
+        refuse_local_objects(experiment, "nodes are other processes, which")
     app = ServerApp()
 
     @app.main()

@@ -1,7 +1,7 @@
 """Classes of teachers that name them in another order, or know only some of them.
 
-What a teacher does not know is filled in with what the teachers say that do: it then changes nothing. So any target
-works on teachers with missing classes, and the mean of logits is, for each class, that of the teachers that know it.
+A class that a teacher does not know gets the mean logit of the teachers that know it, so that any target works on
+teachers with missing classes. The mean of logits is then, for each class, that of the teachers that know it.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ class CompletedTarget:
         self._logits = SpillingRows(torch.float32)
 
     def add(self, logits: Tensor, weight: float, outputs: Tensor | None = None) -> Tensor:
-        """Add logits (N, width) whose outputs are the classes `outputs` (width,). Return them as (N, C), 0 if unknown.
+        """Add logits (N, width) whose outputs are the classes `outputs` (width,). Return them as (N, C).
 
-        Logits have no origin. So that those of different teachers compare, each row has mean 0 over known classes,
-        where a teacher does not know them all.
+        A class that the teacher does not know has -inf in the returned logits. Adding a constant to all logits of a row
+        changes no probability, so rows of teachers that state their classes are shifted to mean 0: then they compare.
         """
         if outputs is None:
             self._running.add(logits, weight)
