@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -116,10 +117,26 @@ def _parquet(name: str, location: Location) -> tuple[Path | None, str | None]:
 def _schema(file: Path) -> Any:
     from pyarrow import parquet  # type: ignore[import-untyped, unused-ignore]
 
-    try:
+    with _reading(file):
         return parquet.read_schema(file)
-    except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
-        raise FedfuseError(f"{file}: not a parquet file that can be read ({error}): replace it") from error
+
+
+def _read_columns(file: Path, columns: list[str]) -> Any:
+    from pyarrow import parquet
+
+    with _reading(file):
+        table = parquet.read_table(file, columns=columns)
+        table.validate(full=True)  # texts that are not UTF-8
+    return table
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, NotImplementedError) as error:  # pyarrow's own errors are of these kinds
+        reason = str(error).strip().partition("\n")[0]
+        raise FedfuseError(f"{file}: not a parquet file that can be read ({reason}): replace it") from error
 
 
 def _image_column(schema: Any) -> str | None:
@@ -145,11 +162,11 @@ def _text_column(name: str, schema: Any, wanted: str | None) -> str:
 
 
 def _texts(name: str, file: Path, column: str, *, labeled: bool) -> Texts:
-    from pyarrow import parquet, types
+    from pyarrow import types
 
     schema = _schema(file)
     label = next((c for c in LABELS if c in schema.names), None) if labeled else None
-    table = parquet.read_table(file, columns=[column] if label is None else [column, label])
+    table = _read_columns(file, [column] if label is None else [column, label])
     texts = table[column]
     if not len(texts):
         raise FedfuseError(f"{name} is empty: give a file with examples")
@@ -163,9 +180,8 @@ def _texts(name: str, file: Path, column: str, *, labeled: bool) -> Texts:
 
 
 def _unlabeled_images(name: str, file: Path, column: str) -> Numbers:
-    from pyarrow import parquet
-
-    encoded = [cell["bytes"] or cell["path"] for cell in parquet.read_table(file, columns=[column])[column].to_pylist()]
+    cells = _read_columns(file, [column])[column].to_pylist()
+    encoded = [cell and (cell["bytes"] or cell.get("path")) for cell in cells]
     if not encoded:
         raise FedfuseError(f"{name} is empty: give a file with examples")
     x = decode(encoded, None, lambda fraction: None)

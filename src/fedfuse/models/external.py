@@ -35,14 +35,19 @@ def hugging_face(source: str, classes: int) -> nn.Module:
     if source.startswith(("/", ".", "~")) and not folder.is_dir():
         raise FedfuseError(f"hf:{source}: no such folder. Give a folder that holds config.json, or a model's id")
     where = str(folder) if folder.is_dir() else source
+    if folder.is_dir() and not _has_weights(folder) and (pickled := next(folder.glob("*.bin"), None)) is not None:
+        raise FedfuseError(f"hf:{source} has its weights in {pickled.name}, a pickle: save them as safetensors")
     try:
         if folder.is_dir() and not _has_weights(folder):
             config = auto.AutoConfig.from_pretrained(where, num_labels=classes)
             net = kind_of(auto, config).from_config(config)
         else:
             config = auto.AutoConfig.from_pretrained(where)
-            net = kind_of(auto, config).from_pretrained(where, num_labels=classes, ignore_mismatched_sizes=True)
-    except (OSError, ValueError) as error:
+            net, info = kind_of(auto, config).from_pretrained(
+                where, num_labels=classes, ignore_mismatched_sizes=True, use_safetensors=True, output_loading_info=True
+            )
+            _check_weights(net, info)
+    except Exception as error:  # a damaged folder may raise anything
         reason = str(error).strip().partition("\n")[0]
         raise FedfuseError(
             f"hf:{source}: no classifier could be loaded ({reason}). Give the id of a public model,"
@@ -75,9 +80,10 @@ def own(name: str, classes: int, shape: Shape) -> nn.Module:
     factory = signature.resolve(name, {}, "architecture")
     try:
         net = factory(classes=classes, shape=shape)
-    except Exception as error:  # a user's code may raise anything
+    except (Exception, SystemExit) as error:  # a user's code may raise anything, and even leave the program
+        reason = str(error).strip().partition("\n")[0]
         raise FedfuseError(
-            f"{name}(classes={classes}, shape={shape}) raised {type(error).__name__}: {error}. A factory takes"
+            f"{name}(classes={classes}, shape={shape}) raised {type(error).__name__}: {reason}. A factory takes"
             " `classes: int, shape: tuple[int, ...]` and returns a torch.nn.Module"
         ) from error
     if not isinstance(net, nn.Module):
@@ -105,4 +111,16 @@ def _transformers(source: str) -> Any:
 
 
 def _has_weights(folder: Path) -> bool:
-    return any(any(folder.glob(pattern)) for pattern in ("*.safetensors", "*.bin"))
+    return any(folder.glob("*.safetensors"))
+
+
+def _check_weights(net: Any, info: Any) -> None:
+    """Refuse weights that lack a layer of the base model: transformers would draw it at random.
+
+    A new head is drawn, and so is a pooler, which many base models lack.
+    """
+    start = f"{net.base_model_prefix}."
+    keys = (*info["missing_keys"], *info["mismatched_keys"])
+    names = sorted(str(key[0] if isinstance(key, tuple) else key) for key in keys)
+    if lost := [name for name in names if name.startswith(start) and "pooler" not in name]:
+        raise ValueError(f"it has no weights for {lost[0]}")

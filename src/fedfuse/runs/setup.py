@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedfuse import devices, models, rng
 from fedfuse.algorithm import Algorithm, Roles, check_parts
+from fedfuse.batches import Batch
 from fedfuse.config.experiment import Experiment
 from fedfuse.config.named import ConfigError, Problem
 from fedfuse.context import Context, FreshPool, Nets, assign
@@ -59,11 +60,27 @@ def check_setup(setup: Setup) -> None:
     server = [("server", roles.server)] if roles.server else []
     for key, arch in [*(("clients", arch) for arch in roles.clients), *server]:
         try:
-            sample = None if isinstance(train.x, Tensor) else train.batch(torch.zeros(2, dtype=torch.int64))
-            models.check(arch, classes=train.classes, shape=train.shape, sample=sample)
+            models.check(arch, classes=train.classes, shape=train.shape, samples=_samples(setup.federation))
         except FedfuseError as error:
             raise ConfigError([Problem(f"models.{key}", arch, str(error))]) from error
     check_parts(setup.algorithm, setup.ctx)
+
+
+def _samples(federation: Federation) -> dict[str, Batch]:
+    """Return mappings to try nets on, by what they are: the first, and those with the least and the greatest numbers.
+
+    A token id that a net does not know would otherwise end the run in the round that meets it.
+    """
+    train = federation.train
+    if isinstance(train.x, Tensor):
+        return {}
+    samples = {f"2 inputs of shape {train.shape}": train.batch(torch.zeros(2, dtype=torch.int64))}
+    splits = {"training": train, "validation": federation.validation, "test": federation.test, "pool": federation.pool}
+    for split, examples in splits.items():
+        for name, rows in ({} if examples is None else examples.extremes()).items():
+            what = f"{split} examples {rows[0]} and {rows[1]}, which have the least and the greatest {name}"
+            samples[what] = examples.batch(torch.tensor(rows))
+    return samples
 
 
 def _check_run(setup: Setup) -> None:
