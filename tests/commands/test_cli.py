@@ -113,7 +113,6 @@ def test_the_program_itself_says_so_without_a_traceback(cli: CommandLine, tmp_pa
         ("sweep", SMALL[1], "--param", "local.lr=0.1..1", "--out", "taken/sweep"),
         ("flower", "up", SMALL[1], "--out", "taken"),
         ("fuse", "model", "--student", "mlp:4", "--pool", "digits", "--out", "a" * 300),
-        ("generator", "train", "digits", "--out", "taken/generator"),
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
 )
