@@ -20,7 +20,7 @@ def resolve(name: str | torch.device) -> torch.device:
         return torch.device("cpu") if accelerator is None else accelerator
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).cpu()  # meta tensors have no values
     except Exception as error:  # each backend has its own way to say that it is not there
         reason = str(error).partition("\n")[0]
         raise FedfuseError(

@@ -26,6 +26,7 @@ class Details:
 def confidence_bins(probs: Tensor, y: Tensor) -> ConfidenceBins:
     """Sort predictions, probabilities (N, C) for labels (N,), into `BINS` equal bins of the largest probability."""
     confidence, prediction = probs.double().max(1)
+    confidence = confidence.nan_to_num(0.0)  # of logits that overflowed
     # A bin is (low, high]; rounding may push a probability of 1 just above.
     place = (confidence * BINS).ceil().long().clamp(1, BINS) - 1
     count = torch.bincount(place, minlength=BINS)

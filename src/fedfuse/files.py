@@ -27,6 +27,8 @@ def remedy(error: OSError) -> str:
         return "make room"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "get write permission"
+    if error.errno in (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOENT):
+        return "choose another path"
     return "look into the cause"
 
 

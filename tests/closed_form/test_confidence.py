@@ -22,6 +22,11 @@ def test_bins_by_hand() -> None:
     assert bins.calibration_error == pytest.approx((0.45 + 0.95) / 3)
 
 
+def test_predictions_that_are_not_numbers_have_no_confidence() -> None:
+    bins = confidence_bins(torch.tensor([[torch.nan, torch.nan], [0.0, 1.0]]), torch.tensor([0, 1]))
+    assert (sum(bins.count), bins.total[0], bins.total[-1]) == (2, 0.0, 1.0)
+
+
 def test_the_calibration_error_is_that_of_the_bins() -> None:
     generator = torch.Generator().manual_seed(0)
     probs = torch.softmax(3 * torch.randn(500, 4, generator=generator), 1)

@@ -10,10 +10,12 @@ import click
 import pytest
 import typer
 
+import fedfuse
 from fedfuse.commands.app import app
 from fedfuse.commands.options import dotted_settings
 from fedfuse.types import FedfuseError
 from tests.command_line import SMALL, CommandLine, rounds_of
+from tests.faults.disk import tiny
 
 
 def paths(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -95,6 +97,41 @@ def test_the_program_itself_says_so_without_a_traceback(cli: CommandLine, tmp_pa
     assert result.err.startswith(f"error {file}: ")
     assert "local.epoch = 3: is not a known key; did you mean epochs?" in result.err
     assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (*SMALL, "--out", "a" * 300),
+        (*SMALL, "--out", "taken/run"),
+        ("report", "run", "--out", "taken/report.html"),
+        ("report", "run", "--out", "a" * 300),
+        ("export", "run", "--hub-folder", "taken/hub"),
+        ("export", "run", "--csv", "--out", "taken/csv"),
+        ("export", "run", "--figures", "taken/figures"),
+        ("compare", SMALL[1], "-a", "fedavg", "--out", "taken"),
+        ("sweep", SMALL[1], "--param", "local.lr=0.1..1", "--out", "taken/sweep"),
+        ("flower", "up", SMALL[1], "--out", "taken"),
+        ("fuse", "model", "--student", "mlp:4", "--pool", "digits", "--out", "a" * 300),
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_a_path_that_cannot_be_is_one_line_in_every_command(
+    cli: CommandLine, arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").write_text("a file")
+    (tmp_path / "run").symlink_to(finished)
+    said = cli.here(*arguments)
+    assert said.code == 2
+    assert said.err.startswith("error ")
+    assert said.err.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "taken"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fedfuse.run(tiny(rounds=1), tmp_path_factory.mktemp("finished") / "run").path
 
 
 def test_a_run_directory_that_is_a_file_is_a_users_mistake(cli: CommandLine, tmp_path: Path) -> None:

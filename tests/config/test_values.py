@@ -23,3 +23,8 @@ def test_a_word_needs_no_quotes_and_a_list_may_hold_commas() -> None:
         {"x": [1, 2], "y": 3},
         0.5,
     ]
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "[" * 100_000, "\0"])
+def test_what_toml_cannot_read_is_a_word(text: str) -> None:
+    assert parse_value(text) == text

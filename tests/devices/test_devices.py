@@ -34,7 +34,7 @@ def test_auto_is_what_there_is() -> None:
     assert devices.resolve(torch.device("cpu")) == torch.device("cpu")
 
 
-@pytest.mark.parametrize("name", ["cuda:9", "gpu", "", "cpu:"])
+@pytest.mark.parametrize("name", ["cuda:9", "gpu", "", "cpu:", "meta"])
 def test_a_device_that_there_is_not_is_refused_before_training(cli: CommandLine, name: str) -> None:
     with pytest.raises(FedfuseError, match="choose one of auto, cpu"):
         devices.resolve(name)

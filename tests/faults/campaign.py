@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.faults import disk, inputs, mutations, uploads
+from tests.faults import disk, fusions, inputs, mutations, uploads
 from tests.faults.tally import Kind
 
 KINDS: Mapping[str, Kind] = {
@@ -13,6 +13,9 @@ KINDS: Mapping[str, Kind] = {
     "run-directories": mutations.runs,
     "caches": mutations.caches,
     "sweeps": mutations.sweeps,
+    "logit-caches": fusions.logit_caches,
+    "students": fusions.students,
+    "hugging-face-folders": fusions.hugging_face_folders,
     "uploads": uploads.blobs,
     "packed-uploads": uploads.packed_blobs,
     "weights": uploads.weights,

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
 import fedfuse
 from fedfuse.algorithms import ALGORITHMS
@@ -105,9 +107,77 @@ DATA: dict[str, Callable[[dict[str, Any], np.random.Generator], None]] = {
     "dates": _set("x", lambda x: x.astype("datetime64[s]")),
     "None": _set("x", lambda x: None),
     "a single number": _set("x", lambda x: 5.0),
+    "one number per example": _set("x", lambda x: x[:, 0]),
+    "no number per example": _set("x", lambda x: x[:, :0]),
+    "masked values": _set("x", lambda x: np.ma.masked_array(x, mask=x > 0)),
+    "a sparse tensor": _set("x", lambda x: torch.from_numpy(x).to_sparse()),
+    "a tensor without values": _set("x", lambda x: torch.from_numpy(x).to("meta")),
+    "labels that are complex": _set("y", lambda y: y + 0j),
+    "a huge label": _put("y", 2**40),
     "ragged rows": _set("x", lambda x: [[1.0], [1.0, 2.0]]),
     "no dimensions": _set("y", lambda y: np.array(3)),
 }
+
+
+def _text(draw: np.random.Generator) -> dict[str, Any]:
+    ids, y = draw.integers(0, WORDS, (60, 6)), np.arange(60) % 3
+    tokens = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    return {"x": tokens, "y": y, "x_test": {n: t[:30].copy() for n, t in tokens.items()}, "y_test": y[:30].copy()}
+
+
+def _in(key: str, name: str, make: Callable[[Any], Any]) -> Callable[[dict[str, Any], np.random.Generator], None]:
+    def change(data: dict[str, Any], draw: np.random.Generator) -> None:
+        data[key][name] = make(data[key][name])
+
+    return change
+
+
+def _one(value: Any) -> Callable[[Any], Any]:
+    """The array with `value` in one place."""
+
+    def put(array: Any) -> Any:
+        array = array.astype(float) if isinstance(value, float) else array.copy()
+        array[17, 3] = value
+        return array
+
+    return put
+
+
+WORDS = 20
+MAPPINGS: dict[str, Callable[[dict[str, Any], np.random.Generator], None]] = {
+    **{
+        f"token {value} in {key}": _in(key, "input_ids", _one(value))
+        for key in ("x", "x_test")
+        for value in (-1, WORDS, 2**62, math.nan)
+    },
+    "a mask with NaN": _in("x", "attention_mask", _one(math.nan)),
+    "a mask with infinity": _in("x_test", "attention_mask", _one(math.inf)),
+    "tokens as fractions": _in("x", "input_ids", lambda ids: ids + 0.5),
+    "tokens as text": _in("x", "input_ids", lambda ids: ids.astype(str)),
+    "tokens as complex numbers": _in("x", "input_ids", lambda ids: ids + 0j),
+    "a shorter mask": _in("x", "attention_mask", lambda mask: mask[:-1]),
+    "a narrower mask": _in("x", "attention_mask", lambda mask: mask[:, :-1]),
+    "an input that the net does not take": _set("x", lambda x: {**x, "other": x["input_ids"]}),
+    "another input in the test set": _set("x_test", lambda x: {**x, "other": x["input_ids"]}),
+    "no inputs": _set("x", lambda x: {}),
+    "rows of several lengths": _in("x", "input_ids", lambda ids: [[1], [1, 2]]),
+    "None for tokens": _in("x", "input_ids", lambda ids: None),
+}
+
+
+class Words(nn.Module):
+    """The mean of embeddings."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(WORDS, 4), nn.Linear(4, classes)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.head((self.embedding(input_ids) * attention_mask[..., None]).mean(1))
+
+
+def words(classes: int, shape: tuple[int, ...]) -> nn.Module:
+    return Words(classes)
 
 
 class Raises:
@@ -130,9 +200,9 @@ def data(seed: int, amount: int, progress: Callable[[], None]) -> Tally:
     """Arrays that cannot teach: each must be refused."""
     tally = Tally("bad inputs: data")
     for number in range(2 * amount):
-        for what, spoil in DATA.items():
+        for what, spoil in (DATA | MAPPINGS).items():
             draw = np.random.default_rng((seed, number))
-            arrays = _sound(draw)
+            arrays = _sound(draw) if what in DATA else _text(draw)
             with np.errstate(all="ignore"):
                 spoil(arrays, draw)
             if what == "no test examples":
@@ -141,7 +211,7 @@ def data(seed: int, amount: int, progress: Callable[[], None]) -> Tally:
                 arrays["y"] = arrays["y"][:0]
             with tally.trying(f"seed {seed}, {number}: {what}"):
                 given = (arrays["x"], arrays["y"]), (arrays["x_test"], arrays["y_test"])
-                _check(given)
+                _check(given, "mlp:4" if what in DATA else "tests.faults.inputs:words")
                 raise WrongError("accepted")
             progress()
     for name in ("error", "leave", "nothing"):
@@ -154,12 +224,12 @@ def data(seed: int, amount: int, progress: Callable[[], None]) -> Tally:
 error, leave, nothing = Raises.error, Raises.leave, Raises.nothing
 
 
-def _check(source: Any) -> None:
+def _check(source: Any, model: str = "mlp:4") -> None:
     check(
         fedfuse.Experiment(
             data={"source": source, "validation": 0},
             partition={"clients": 2},
-            models="mlp:4",
+            models=model,
             local={"steps": 1, "batch_size": 8},
             run={"rounds": 1, "workers": 1},
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import fedfuse
 from fedfuse.runs.setup import load_federation, set_up
 from fedfuse.testing import all_bits
@@ -64,6 +66,13 @@ def test_below_the_quorum_every_round_leaves_the_model_and_says_so(tmp_path: Pat
     at_quorum = fedfuse.run(experiment("tests.doubles:three_raise", workers=1, quorum=3), tmp_path / "at quorum")
     assert at_quorum.final.note is None
     assert models_of(at_quorum.path) != models_of(run.path)
+
+
+def test_events_of_another_run_are_refused_before_training(tmp_path: Path) -> None:
+    runs = [fedfuse.run(experiment("fedavg", rounds=1, workers=1, seed=seed), tmp_path / str(seed)) for seed in (0, 1)]
+    (runs[0].path / "events.jsonl").write_bytes((runs[1].path / "events.jsonl").read_bytes())
+    with pytest.raises(fedfuse.FedfuseError, match=r"events.jsonl: belongs to another run: restore the file"):
+        fedfuse.run(experiment("fedavg", rounds=1, workers=1, seed=0), runs[0].path, resume=True)
 
 
 def test_the_command_line_warns_of_each_and_goes_on(cli: CommandLine, tmp_path: Path) -> None:

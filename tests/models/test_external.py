@@ -3,9 +3,11 @@
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from fedfuse.models import build, check
 from fedfuse.types import FedfuseError
@@ -32,6 +34,25 @@ def positional():
 
 def failing(classes, shape):
     raise RuntimeError("no weights today")
+
+def leaving(classes, shape):
+    raise SystemExit(3)
+
+class LeavingNet(nn.Module):
+    def __init__(self, classes, shape):
+        super().__init__()
+        self.head = nn.Linear(192, classes)
+
+    def forward(self, x):
+        raise SystemExit(4)
+
+class NotFinite(LeavingNet):
+    def forward(self, x):
+        return self.head(x.flatten(1)) / 0
+
+class WholeNumbers(LeavingNet):
+    def forward(self, x):
+        return self.head(x.flatten(1)).long()
 """
 
 
@@ -66,6 +87,10 @@ def test_a_factory_by_name() -> None:
         ("their_package.nets:positional", "TypeError.*A factory takes `classes: int"),
         ("their_package.nets:failing", "RuntimeError: no weights today"),
         ("their_package.nets:transposed", r"gives \(2, 5\) for 2 inputs: with 4 classes it must give \(2, 4\)"),
+        ("their_package.nets:leaving", "raised SystemExit: 3"),
+        ("their_package.nets:LeavingNet", "fails on 2 inputs .*SystemExit: 4"),
+        ("their_package.nets:NotFinite", "outputs that are not finite before any training"),
+        ("their_package.nets:WholeNumbers", "outputs of torch.int64 before any training"),
         ("their_package.nets:unfitting", r"fails on 2 inputs of shape \(3, 8, 8\)"),
     ],
 )
@@ -114,6 +139,19 @@ def test_a_folder_with_weights_keeps_them_and_gets_a_new_head(folder: Path) -> N
     assert all(torch.equal(weights[key], stored[key]) for key in same)
     assert net.training
     assert {p.dtype for p in net.parameters()} == {torch.float32}
+
+
+def test_a_folder_that_lacks_a_layer_or_holds_a_pickle_is_refused(folder: Path) -> None:
+    (folder / "pytorch_model.bin").touch()
+    with pytest.raises(FedfuseError, match=r"pytorch_model\.bin, a pickle: save them as safetensors"):
+        build(f"hf:{folder}", classes=7, shape=(3, 32, 32))
+    (folder / "pytorch_model.bin").unlink()
+    net: Any = build(f"hf:{folder}", classes=7, shape=(3, 32, 32))
+    net.net.save_pretrained(folder)
+    weights = load_file(folder / "model.safetensors")
+    save_file({name: t for name, t in weights.items() if "embedder" not in name}, folder / "model.safetensors")
+    with pytest.raises(FedfuseError, match=r"it has no weights for resnet\.embedder"):
+        build(f"hf:{folder}", classes=7, shape=(3, 32, 32))
 
 
 def test_nothing_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 import typer
 
 from fedfuse.commands import exporting, flower, fusing, generators, reporting, running, showing, sweeping
 from fedfuse.commands.options import err
+from fedfuse.files import remedy
 from fedfuse.types import FedfuseError
 
 app = typer.Typer(
@@ -29,6 +31,14 @@ def run() -> None:
     try:
         app()
     except FedfuseError as error:
-        err.print("[bold red]error[/] ", end="")
-        err.print(str(error), markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2)
+        _end(str(error))
+    except OSError as error:  # outside a run, which says what was kept
+        _end(f"{error.filename or 'a file'}: {error.strerror or error}: {remedy(error)}")
+    except MemoryError:
+        _end("this machine ran out of memory: lower batch sizes, or choose smaller models or data")
+
+
+def _end(message: str) -> NoReturn:
+    err.print("[bold red]error[/] ", end="")
+    err.print(message, markup=False, highlight=False, soft_wrap=True)
+    sys.exit(2)

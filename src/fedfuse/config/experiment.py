@@ -102,7 +102,7 @@ def load(experiment: str | Path, settings: Mapping[str, Any] | None = None) -> E
     text, file = _read(str(experiment))
     try:
         sections = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
         raise FedfuseError(f"{file}: not valid TOML: {error}") from error
     if not sections:
         raise FedfuseError(f"{file}: is empty: give at least the sections [data], [models] and [local]")

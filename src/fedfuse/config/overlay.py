@@ -67,11 +67,15 @@ def algorithm_settings(text: str) -> dict[str, Any]:
         if match is None:
             raise ValueError("unbalanced parentheses")
         settings = tomllib.loads(f"table = {{ {match[2] or ''} }}")["table"]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FedfuseError(
             f'algorithm {text!r}: {error}. Write a name, or a name with settings: fedbe(samples=5, target="logits")'
         ) from error
     own = {f"algorithm.{key}": value for key, value in settings.items() if key not in PER_ALGORITHM}
+    if wrong := [key for key in PER_ALGORITHM if not isinstance(settings.get(key, {}), dict)]:
+        raise FedfuseError(
+            f"algorithm {text!r}: {wrong[0]} is a section: name one of its keys, as in {wrong[0]}.KEY = VALUE"
+        )
     other = {f"{key}.{name}": v for key in PER_ALGORITHM if key in settings for name, v in dict(settings[key]).items()}
     if shared := [key for key in other if key.startswith("run.") and key != "run.rounds"]:
         raise FedfuseError(

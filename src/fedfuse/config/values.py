@@ -15,7 +15,7 @@ def parse_value(text: str) -> Any:
     """Parse a TOML value. Return any other text as a string, so that names need no quotes."""
     try:
         table = tomllib.loads(f"value = {text}")
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # also an integer of thousands of digits
         return text
     return table["value"] if len(table) == 1 else text
 

@@ -79,6 +79,13 @@ class Examples:
         # index_select copies whole rows; x[index] copies element by element and takes several times as long.
         return self.normalise(self.x.index_select(0, index))
 
+    def extremes(self) -> dict[str, tuple[int, int]]:
+        """Return the rows of the least and the greatest value of each tensor of whole numbers in a mapping."""
+        if isinstance(self.x, Tensor):
+            return {}
+        numbers = {name: t for name, t in self.x.items() if not t.is_floating_point() and t.numel()}
+        return {name: (int(t.argmin()) // t[0].numel(), int(t.argmax()) // t[0].numel()) for name, t in numbers.items()}
+
     def lengths(self, rows: Tensor) -> Tensor | None:
         """Return the lengths of sequences (n,), so that similar ones are run together; None for other inputs."""
         return lengths_of(self.x, rows)

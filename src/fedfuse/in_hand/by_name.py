@@ -6,6 +6,7 @@ No code of a model's folder is run, and only safetensors are opened. A `package.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,8 +17,9 @@ from typing import Any
 from torch import nn
 
 from fedfuse import models, rng, signature
+from fedfuse.in_hand.fusion_file import check_files
 from fedfuse.in_hand.raw import Numbers, Raw, Texts
-from fedfuse.in_hand.readings import RESAMPLE, NamedModel, NumberReading, Reading, TextReading
+from fedfuse.in_hand.readings import RESAMPLE, NamedModel, NumberReading, TextReading
 from fedfuse.in_hand.teachers import labels_of
 from fedfuse.models import transformers_folder
 from fedfuse.models.file import MODEL, load_model, read_header
@@ -28,6 +30,8 @@ HF = transformers_folder.MARK
 CONFIG, SUFFIX = "config.json", ".safetensors"
 FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 TOKENIZER = ("tokenizer*", "vocab*", "*.model", "merges.txt")  # files of which a tokenizer has at least one
+LARGEST = 4096  # pixels: the side of an image that a model takes
+PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 KINDS = "a model file, a folder, hf:<id or folder>, or package.module:factory"
 
 
@@ -77,6 +81,7 @@ def _hugging_face_source(name: str) -> str | None:
     source = name.removeprefix(HF)
     path = Path(source).expanduser()
     if path.is_dir():
+        check_files(path)
         if not name.startswith(HF) and _is_exported(path):
             return None
         if (path / "models").is_dir():
@@ -115,9 +120,10 @@ def _from_function(name: str, title: str, data: Raw, classes: int | None) -> Nam
     try:
         with rng.ambient(rng.generator(0, "teacher")):
             net = function(**arguments)
-    except Exception as error:  # a user's code may raise anything
+    except (Exception, SystemExit) as error:  # a user's code may raise anything, and even leave the program
+        reason = str(error).strip().partition("\n")[0]
         raise FedfuseError(
-            f"{name} raised {type(error).__name__}: {error}: give a function of nothing, or of classes and shape"
+            f"{name} raised {type(error).__name__}: {reason}: give a function of nothing, or of classes and shape"
         ) from error
     if not isinstance(net, nn.Module):
         raise FedfuseError(f"{name} returned a {type(net).__name__}: it must return a torch.nn.Module")
@@ -160,8 +166,9 @@ def _with_reading(source: str, title: str, net: Any, data: Raw) -> NamedModel:
     labels, arch = labels_of(net), f"{HF}{source}"
     if isinstance(data, Texts):
         return NamedModel(title, net, TextReading.of(net, _tokenizer(source, title)), labels, arch)
-    processor = _processor(source)
-    return NamedModel(title, Logits(net), _image_reading(net.config, processor or {}, data), labels, arch, processor)
+    processor = _processor(source, title)
+    reading = _checked_reading(net.config, processor or {}, data, title)
+    return NamedModel(title, Logits(net), reading, labels, arch, processor)
 
 
 def _classifier(data: Raw) -> Any:
@@ -179,17 +186,43 @@ def _tokenizer(source: str, title: str) -> Any:
         return _transformers().AutoTokenizer.from_pretrained(source, trust_remote_code=False)
 
 
-def _processor(source: str) -> dict[str, Any] | None:
+def _processor(source: str, title: str) -> dict[str, Any] | None:
     """Return the settings of a model's image processor, if it has one. The processor itself would need torchvision."""
     mixin = import_module("transformers.image_processing_base").ImageProcessingMixin
+    folder = Path(source)
+    if folder.is_dir() and not any((folder / name).exists() for name in PROCESSORS):
+        return None
     try:
         settings: dict[str, Any] = mixin.get_image_processor_dict(source)[0]
-    except (OSError, ValueError):
-        return None
+    except Exception as error:  # a damaged file may raise anything
+        if not folder.is_dir():
+            return None
+        raise FedfuseError(
+            f"the image processor of {title} cannot be read ({type(error).__name__}): restore {PROCESSORS[0]}"
+        ) from error
     return settings
 
 
-def _image_reading(config: Any, processor: dict[str, Any], data: Numbers) -> Reading:
+def _checked_reading(config: Any, processor: dict[str, Any], data: Numbers, title: str) -> NumberReading:
+    """Return how a model takes images. Raise an error if its processor's settings make no sense."""
+    try:
+        reading = _image_reading(config, processor, data)
+        sizes = (*reading.shape, *(() if reading.shortest is None else (reading.shortest,)))
+        if not all(0 < size <= LARGEST for size in sizes):
+            raise ValueError(f"a size of {max(sizes)}" if max(sizes) > LARGEST else f"a size of {min(sizes)}")
+        if {len(reading.mean), len(reading.std)} - {1, reading.shape[0]}:
+            raise ValueError(f"{len(reading.mean)} means, {len(reading.std)} deviations, {reading.shape[0]} channels")
+        if not all(map(math.isfinite, (*reading.mean, *reading.std))) or min(reading.std) <= 0:
+            raise ValueError(f"mean {reading.mean}, deviation {reading.std}")
+    except Exception as error:  # settings of any type
+        raise FedfuseError(
+            f"the image processor of {title} has settings that cannot be used ({type(error).__name__}: {error}): "
+            f"restore {PROCESSORS[0]} and {CONFIG}"
+        ) from error
+    return reading
+
+
+def _image_reading(config: Any, processor: dict[str, Any], data: Numbers) -> NumberReading:
     """Return how a model takes images: as its processor says, else its configuration, else as the data are."""
     channels = getattr(config, "num_channels", None) or 3
     own = getattr(config, "image_size", None) or tuple(data.x.shape[2:])
@@ -203,6 +236,8 @@ def _image_reading(config: Any, processor: dict[str, Any], data: Numbers) -> Rea
     mean, std = data.mean, data.std
     if processor:
         scale = 255 * processor.get("rescale_factor", 1 / 255) if processor.get("do_rescale", True) else 255.0
+        if ("image_mean" in processor) != ("image_std" in processor):
+            raise ValueError("a mean without a deviation, or the reverse")
         normal = processor.get("do_normalize", True) and "image_mean" in processor and "image_std" in processor
         means, stds = (processor["image_mean"], processor["image_std"]) if normal else ([0.0], [1.0])
         mean, std = tuple(m / scale for m in means), tuple(s / scale for s in stds)

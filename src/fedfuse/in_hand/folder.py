@@ -182,7 +182,7 @@ def _probe(model: NamedModel, parts: Mapping[str, Raw]) -> Tensor:
         return logits_of(model.net, pools[POOL], torch.arange(min(PROBE, len(pools[POOL]))), model.title)
     except FedfuseError:
         raise
-    except Exception as error:  # a net may raise anything on inputs that it cannot take
+    except (Exception, SystemExit) as error:  # a net may raise anything on inputs that it cannot take
         reason = str(error).strip().partition("\n")[0]
         raise FedfuseError(
             f"{model.title} fails on {parts[POOL].name} ({type(error).__name__}: {reason}): choose data that it reads"

@@ -36,10 +36,12 @@ class LogitCache:
 
         probe: its logits on a few inputs. They are part of the key, because code can change without the weights.
         """
-        folder = self._folder / _key(model.net, pool, probe)
+        key = _key(model.net, pool, probe)
+        folder = self._folder / key
         try:
-            logits = arrays.read(folder)[0]["logits"]
-            if len(logits) == len(pool):
+            tensors, facts = arrays.read(folder)
+            logits = tensors["logits"]
+            if facts.get("key") == key and len(logits) == len(pool):  # else it is a copy of another entry
                 return logits
         except (DamagedError, KeyError):
             arrays.remove(folder)
@@ -48,7 +50,7 @@ class LogitCache:
         )
         self.computed.add(model.title)
         try:
-            arrays.write(folder, {"logits": logits}, {"teacher": model.title, "data": data})
+            arrays.write(folder, {"logits": logits}, {"teacher": model.title, "data": data, "key": key})
         except OSError as error:
             warnings.warn(
                 f"{model.title} is not cached: {folder} cannot be written ({error}): set FEDFUSE_CACHE", stacklevel=2

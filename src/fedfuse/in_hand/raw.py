@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -124,10 +125,26 @@ def _schema(file: Path) -> Any:
 
     if file.suffix == ".csv":
         return read_table(file).schema
-    try:
+    with _reading(file):
         return parquet.read_schema(file)
-    except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
-        raise FedfuseError(f"{file}: not a parquet file that can be read ({error}): replace it") from error
+
+
+def _read_columns(file: Path, columns: list[str]) -> Any:
+    from pyarrow import parquet
+
+    with _reading(file):
+        table = parquet.read_table(file, columns=columns)
+        table.validate(full=True)  # texts that are not UTF-8
+    return table
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, NotImplementedError) as error:  # pyarrow's own errors are of these kinds
+        reason = str(error).strip().partition("\n")[0]
+        raise FedfuseError(f"{file}: not a parquet file that can be read ({reason}): replace it") from error
 
 
 def _image_column(schema: Any) -> str | None:
@@ -173,9 +190,8 @@ def _texts(name: str, file: Path, column: str, *, labeled: bool) -> Texts:
 
 
 def _unlabeled_images(name: str, file: Path, column: str) -> Numbers:
-    from pyarrow import parquet
-
-    encoded = [cell["bytes"] or cell["path"] for cell in parquet.read_table(file, columns=[column])[column].to_pylist()]
+    cells = _read_columns(file, [column])[column].to_pylist()
+    encoded = [cell and (cell["bytes"] or cell.get("path")) for cell in cells]
     if not encoded:
         raise FedfuseError(f"{name} is empty: give a file with examples")
     x = decode(encoded, None, lambda fraction: None)

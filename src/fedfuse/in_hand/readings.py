@@ -100,11 +100,15 @@ class TextReading:
             tokens = self.tokenizer(
                 raw.x, padding=True, truncation=True, max_length=self.longest, return_tensors="pt"
             )  # fmt: skip
-        except ValueError as error:
+        except Exception as error:  # a damaged tokenizer may raise anything
             raise FedfuseError(
                 f"the tokenizer of {title} cannot read {raw.name} ({str(error).partition(chr(10))[0]}): save one with "
                 "a padding token beside the model"
             ) from error
+        if tokens["input_ids"].numel() == 0:
+            raise FedfuseError(
+                f"the tokenizer of {title} gives no token for {raw.name}: save the model's own beside it"
+            )
         if (highest := int(tokens["input_ids"].max())) >= self.vocabulary:
             raise FedfuseError(
                 f"the tokenizer of {title} gives the token {highest}, and its model knows {self.vocabulary}: save the "

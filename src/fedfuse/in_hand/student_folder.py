@@ -13,6 +13,7 @@ import safetensors.torch
 from torch import nn
 
 from fedfuse.files import remedy, write_whole
+from fedfuse.in_hand.fusion_file import FUSION, REPORT, hashes
 from fedfuse.in_hand.logit_cache import WithoutRow
 from fedfuse.in_hand.readings import NamedModel, TextReading
 from fedfuse.in_hand.result import Fused
@@ -23,7 +24,7 @@ from fedfuse.models.hugging_face import Logits, quiet
 from fedfuse.records.sealed import write_json
 from fedfuse.types import FedfuseError, Snapshot
 
-FUSION, REPORT, PROCESSOR = "fusion.json", "report.html", "preprocessor_config.json"
+PROCESSOR = "preprocessor_config.json"
 
 
 def check_folder(out: Path) -> None:
@@ -52,7 +53,7 @@ def write_folder(
             _write_student(fresh, learner, fused.model.net.cpu().eval(), labels)
             if report:
                 fused.report(fresh / REPORT)
-            write_json(fresh / FUSION, dict(facts), indent=1)
+            write_json(fresh / FUSION, {**facts, "files": hashes(fresh)}, indent=1)
             fresh.rename(out)
     except OSError as error:
         raise FedfuseError(f"--out {out}: {error.strerror or error}: {remedy(error)}") from error

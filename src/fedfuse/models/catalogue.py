@@ -29,8 +29,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from fedfuse import bounds, rng, signature
-from fedfuse.batches import Batch, forward
+from fedfuse import bounds, rng, signature, tree
+from fedfuse.batches import Batch, forward, length
 from fedfuse.models import (
     encoder,
     external,
@@ -173,12 +173,13 @@ def _in_precision(name: str, how: precision.Precision, net: nn.Module) -> nn.Mod
     return one_bit.binarise(name, net, how.one_bit)
 
 
-def check(name: str, classes: int, shape: Shape, sample: Batch | None = None) -> None:
+def check(name: str, classes: int, shape: Shape, samples: Mapping[str, Batch] | None = None) -> None:
     """Raise a FedfuseError unless `name` gives a net that classifies inputs of this shape.
 
-    The weights of this trial come from a separate generator. sample: two inputs to try, by default zeros.
+    The weights of this trial come from a separate generator. samples: inputs to try, by what
+    they are; by default two of zeros.
     """
-    if sample is not None:
+    for sample in (samples or {}).values():
         _check_kind(name, shape, sample)
     _check_size(name, classes, shape)
     with rng.ambient(rng.generator(0, "models.check")), torch.no_grad():
@@ -186,22 +187,36 @@ def check(name: str, classes: int, shape: Shape, sample: Batch | None = None) ->
             net = build(name, classes=classes, shape=shape).eval()
         except FedfuseError:
             raise
-        except Exception as error:  # a number that no tensor's size can be, a user's factory
-            reason = str(error).partition("\n")[0]
+        except (Exception, SystemExit) as error:  # a number that no tensor's size can be, a user's factory
+            reason = _first_line(error)
             raise FedfuseError(
                 f"{name} cannot be built for {classes} classes and inputs of shape {shape} ({type(error).__name__}:"
                 f" {reason}): choose another net"
             ) from error
-        try:
-            logits = forward(net, zeros(net, shape, 2) if sample is None else sample)
-        except Exception as error:  # a user's net may raise anything
-            raise FedfuseError(
-                f"{name} fails on 2 inputs of shape {shape} ({type(error).__name__}: {error}): choose a net for this"
-                " shape, or resize the data"
-            ) from error
-    output = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-    if output != (2, classes):
-        raise FedfuseError(f"{name} gives {output} for 2 inputs: with {classes} classes it must give (2, {classes})")
+        for what, inputs in (samples or {f"2 inputs of shape {shape}": zeros(net, shape, 2)}).items():
+            _check_outputs(name, net, inputs, what, classes)
+
+
+def _check_outputs(name: str, net: nn.Module, inputs: Batch, what: str, classes: int) -> None:
+    try:
+        logits = forward(net, inputs)
+    except (Exception, SystemExit) as error:  # a user's net may raise anything, and even leave the program
+        raise FedfuseError(
+            f"{name} fails on {what} ({type(error).__name__}: {_first_line(error)}): choose a net for these inputs, or "
+            "change the data"
+        ) from error
+    output, count = tuple(logits.shape), length(inputs)
+    if output != (count, classes):
+        raise FedfuseError(
+            f"{name} gives {output} for {count} inputs: with {classes} classes it must give {(count, classes)}"
+        )
+    if not logits.is_floating_point() or not tree.all_finite(logits):
+        kind = "outputs that are not finite" if logits.is_floating_point() else f"outputs of {logits.dtype}"
+        raise FedfuseError(f"{name} gives {kind} before any training: choose a net that gives finite logits")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _check_kind(name: str, shape: Shape, sample: Batch) -> None:
@@ -241,7 +256,7 @@ def _check_size(name: str, classes: int, shape: Shape) -> None:
         raise FedfuseError(f"{name} is too large to build ({error}): choose a smaller net") from error
     except FedfuseError:
         raise
-    except Exception:  # a user's factory need not work without memory
+    except (Exception, SystemExit):  # a user's factory need not work without memory
         return
     size = sum(t.numel() * t.element_size() for t in (*net.parameters(), *net.buffers()))
     if COPIES * size > memory:

@@ -34,9 +34,10 @@ def own(name: str, classes: int, shape: Shape) -> nn.Module:
     factory = signature.resolve(name, {}, "architecture")
     try:
         net = factory(classes=classes, shape=shape)
-    except Exception as error:  # a user's code may raise anything
+    except (Exception, SystemExit) as error:  # a user's code may raise anything, and even leave the program
+        reason = str(error).strip().partition("\n")[0]
         raise FedfuseError(
-            f"{name}(classes={classes}, shape={shape}) raised {type(error).__name__}: {error}. A factory takes"
+            f"{name}(classes={classes}, shape={shape}) raised {type(error).__name__}: {reason}. A factory takes"
             " `classes: int, shape: tuple[int, ...]` and returns a torch.nn.Module"
         ) from error
     if not isinstance(net, nn.Module):

@@ -46,6 +46,7 @@ def hugging_face(name: str, classes: int, shape: Shape, *, features: bool = Fals
     auto = library(name)
     if named.source.startswith(("/", ".", "~")) and named.folder is None:
         raise FedfuseError(f"{name}: no such folder. Give a folder that holds config.json, or a model's id")
+    _refuse_pickle(named)
     try:
         with quiet():
             config = configuration(auto, named, num_labels=classes)
@@ -55,8 +56,11 @@ def hugging_face(name: str, classes: int, shape: Shape, *, features: bool = Fals
                     return _encoder(auto, named, config, classes)
             elif named.pool is not None:
                 raise FedfuseError(f"{name}: a model of images has no pooling of words: leave :pool= out")
-            net, _ = _loaded(kind_of(auto, config), named, config)
-    except (OSError, ValueError, ImportError) as error:
+            net, missing = _loaded(kind_of(auto, config), named, config)
+            _check_weights(net, missing)
+    except FedfuseError:
+        raise
+    except Exception as error:  # a damaged folder may raise anything
         reason = str(error).strip().partition("\n")[0]
         raise FedfuseError(
             f"{name}: no classifier could be loaded ({reason}). Give the id of a public model,"
@@ -98,6 +102,16 @@ def _loaded(kind: Any, named: HfName, config: Any) -> tuple[nn.Module, list[str]
         output_loading_info=True,
     )
     return net, sorted([*loading["missing_keys"], *(key[0] for key in loading["mismatched_keys"])])
+
+
+def _check_weights(net: Any, missing: list[str]) -> None:
+    """Refuse weights that lack a layer of the base model: transformers would draw it at random.
+
+    A new head is drawn, and so is a pooler, which many base models lack.
+    """
+    start = f"{net.base_model_prefix}."
+    if absent := [name for name in missing if name.startswith(start) and "pooler" not in name]:
+        raise ValueError(f"its weights lack {absent[0]}")
 
 
 def _encoder(auto: Any, named: HfName, config: Any, classes: int) -> nn.Module:
@@ -153,4 +167,12 @@ def quiet() -> Iterator[None]:
 
 
 def _has_weights(folder: Path) -> bool:
-    return any(any(folder.glob(pattern)) for pattern in ("*.safetensors", "*.bin"))
+    return any(folder.glob("*.safetensors"))
+
+
+def _refuse_pickle(named: HfName) -> None:
+    """Refuse a folder whose only weights are a pickle, which would otherwise give fresh weights."""
+    if named.folder is None or _has_weights(named.folder):
+        return
+    if (pickled := next(named.folder.glob("*.bin"), None)) is not None:
+        raise FedfuseError(f"{named} has its weights in {pickled.name}, a pickle: save them as safetensors")

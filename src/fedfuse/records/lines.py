@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from fedfuse.files import remedy
 from fedfuse.types import DamagedError
 
 CHUNK = 1 << 16
@@ -27,7 +28,7 @@ class Lines:
         except FileNotFoundError:
             return Lines((), torn=False)
         except OSError as error:
-            raise DamagedError(f"{path}: cannot be read ({error.strerror or error})") from error
+            raise DamagedError(f"{path}: cannot be read ({error.strerror or error}): {remedy(error)}") from error
         return Lines(tuple(_text(line, number, path) for number, line in enumerate(complete, 1)), torn=bool(rest))
 
 

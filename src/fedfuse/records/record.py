@@ -67,7 +67,7 @@ class RoundRecord:
         del fields["details"]
         fields["facts"] = _without_empty(fields["facts"])
         fields["clients"] = _without_empty(fields["clients"])
-        return sealed(json.dumps(_strict(fields), allow_nan=False))
+        return sealed(json.dumps(strict(fields), allow_nan=False))
 
     @staticmethod
     def parse(line: str) -> RoundRecord:
@@ -93,13 +93,14 @@ def _without_empty(value: Any) -> Any:
     return {key: v for key, v in items.items() if v is not None and v is not False and v != {} and v != ()}
 
 
-def _strict(value: Any) -> Any:
+def strict(value: Any) -> Any:
+    """Return the value with null in place of infinities and NaN, which JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _strict(v) for key, v in value.items()}
+        return {key: strict(v) for key, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_strict(v) for v in value]
+        return [strict(v) for v in value]
     return value
 
 

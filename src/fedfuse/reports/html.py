@@ -13,6 +13,7 @@ import jinja2
 from plotly.offline import get_plotlyjs
 
 from fedfuse.files import write_whole
+from fedfuse.records.record import strict
 from fedfuse.reports.elements import Block, Choice, Table, Words, figures_and_tables
 from fedfuse.reports.page import Report
 from fedfuse.reports.to_plotly import to_plotly
@@ -52,7 +53,7 @@ def plotly_script() -> str:
 
 def write(report: Report, out: Path) -> Path:
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(out, whole_page(report).encode())
+    write_whole(out, whole_page(report).encode(errors="replace"))
     return out
 
 
@@ -78,7 +79,7 @@ def _render(report: Report, **settings: Any) -> str:
         block.key: to_plotly(block) for block in figures_and_tables(report.sections) if not isinstance(block, Table)
     }
     # Escape "<", so that no text can close the script element.
-    data = json.dumps(figures, allow_nan=False).replace("<", "\\u003c")
+    data = json.dumps(strict(figures), allow_nan=False).replace("<", "\\u003c")
     return _template().render(
         arrangement=arrangement,
         report=report,

@@ -30,7 +30,9 @@ def recover(
     lines = Lines.read(path / ROUNDS)
     if lines.torn:
         problems.append(f"{ROUNDS}: its last line was cut short and is dropped; the round is in the checkpoint")
-    events.read(path / EVENTS)  # a damaged line is an error now, not after all training
+    # A damaged or foreign line is an error now, not after all training.
+    if any(event.run != fingerprint for event in events.read(path / EVENTS)):
+        raise DamagedError(f"{path / EVENTS}: belongs to another run: restore the file, or delete it")
     if Lines.read(path / EVENTS).torn:
         problems.append(f"{EVENTS}: its last line was cut short and is dropped")
     for problem in problems:

@@ -136,8 +136,9 @@ def _clear(path: Path) -> None:
 
 
 def _continue(path: Path) -> str:
-    if has_rounds(path):
-        return "every finished round is on disk: continue with --resume"
+    with suppress(OSError, FedfuseError):  # the directory may be what cannot be read
+        if has_rounds(path):
+            return "every finished round is on disk: continue with --resume"
     return "no round was finished: give the same command again"
 
 

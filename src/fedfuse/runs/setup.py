@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedfuse import devices, models, rng
 from fedfuse.algorithm import Algorithm, Roles, check_parts
+from fedfuse.batches import Batch
 from fedfuse.config.experiment import Experiment
 from fedfuse.config.named import ConfigError, Problem
 from fedfuse.context import Context, FreshPool, Nets, assign
@@ -65,13 +66,29 @@ def check_setup(setup: Setup) -> None:
     trained = dict.fromkeys(arch + setup.ctx.precision(k).net for k, arch in enumerate(setup.ctx.archs))
     for key, arch in [*(("clients", arch) for arch in {**dict(roles.clients), **trained}), *server]:
         try:
-            two = torch.zeros(2, dtype=torch.int64)
-            sample = torch.zeros(2, *train.shape) if isinstance(train.x, Tensor) else train.batch(two)
-            models.check(arch, classes=train.classes, shape=train.shape, sample=sample)
+            models.check(arch, classes=train.classes, shape=train.shape, samples=_samples(setup.federation))
         except FedfuseError as error:
             raise ConfigError([Problem(f"models.{key}", arch, str(error))]) from error
     check_uploads(setup.ctx)
     check_parts(setup.algorithm, setup.ctx)
+
+
+def _samples(federation: Federation) -> dict[str, Batch]:
+    """Return inputs to try nets on, by what they are.
+
+    Of mappings the first, and those with the least and the greatest numbers: a token id that a net does not know would
+    otherwise end the run in the round that meets it.
+    """
+    train = federation.train
+    if isinstance(train.x, Tensor):
+        return {f"2 inputs of shape {train.shape}": torch.zeros(2, *train.shape)}
+    samples = {f"2 inputs of shape {train.shape}": train.batch(torch.zeros(2, dtype=torch.int64))}
+    splits = {"training": train, "validation": federation.validation, "test": federation.test, "pool": federation.pool}
+    for split, examples in splits.items():
+        for name, rows in ({} if examples is None else examples.extremes()).items():
+            what = f"{split} examples {rows[0]} and {rows[1]}, which have the least and the greatest {name}"
+            samples[what] = examples.batch(torch.tensor(rows))
+    return samples
 
 
 def _check_run(setup: Setup) -> None:

@@ -2,6 +2,7 @@ import builtins
 import importlib
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedfuse.data.sources import decode, hub, load
+from fedfuse.data.sources import cache, decode, hub, load
 from fedfuse.data.sources.location import Location
 from fedfuse.types import FedfuseError
 from tests.data.small_data import pictures, write_parquet
@@ -78,6 +79,15 @@ def test_a_damaged_cache_entry_is_built_again(
     data = load("cifar10", data_dir=tmp_path / "data")
     assert np.array_equal(data.train.x.numpy(), chw(cifar[:12]))
     assert len(list((tmp_path / "cache").iterdir())) == 1  # nothing left lying about
+
+
+def test_an_entry_of_other_data_in_its_place_is_built_again(cifar: np.ndarray, tmp_path: Path) -> None:
+    load("cifar10", data_dir=tmp_path / "data")
+    (entry,) = (tmp_path / "cache").glob("cifar10-*")
+    cache.write_source(tmp_path / "cache" / "other", load("digits"))
+    shutil.rmtree(entry)
+    shutil.copytree(tmp_path / "cache" / "other", entry)
+    assert np.array_equal(load("cifar10", data_dir=tmp_path / "data").train.x.numpy(), chw(cifar[:12]))
 
 
 def test_writing_to_a_cached_tensor_changes_no_file(cifar: np.ndarray, tmp_path: Path) -> None:

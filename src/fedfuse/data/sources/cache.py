@@ -75,12 +75,14 @@ def write_source(folder: Path, source: Source) -> None:
     arrays.write(
         folder,
         arrays.pack("train", source.train) | arrays.pack("test", source.test),
-        {"labels": list(source.labels)},
+        {"labels": list(source.labels), "name": folder.name},
     )
 
 
 def open_source(folder: Path) -> Source:
     tensors, facts = arrays.read(folder)
+    if facts.get("name", folder.name) != folder.name:
+        raise DamagedError(f"{folder} holds a copy of {facts['name']}: delete it")
     try:
         labels = tuple(facts["labels"])
         train, test = (arrays.unpack(part, tensors, len(labels)) for part in ("train", "test"))

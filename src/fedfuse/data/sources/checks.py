@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,7 @@ CHUNK = 4096  # rows looked at at once
 def check_source(source: Source, name: str) -> Source:
     """Return the source, if a model can be trained and tested on it."""
     for split, examples in (("training", source.train), ("test", source.test)):
+        check_parts(examples, split, name)
         _check_inputs(examples, split, name)
         _check_labels(examples, split, name)
     train, test = (torch.bincount(e.y, minlength=len(source.labels)) for e in (source.train, source.test))
@@ -34,8 +37,28 @@ def check_source(source: Source, name: str) -> Source:
 
 def check_unlabeled(source: Source, name: str) -> Source:
     """Return the source, if its training inputs can be used without their labels."""
+    check_parts(source.train, "training", name)
     _check_inputs(source.train, "training", name)
     return source
+
+
+def check_parts(examples: Examples, split: str, name: str) -> None:
+    """Refuse parts that are no tensors of one row per example, as a user's own Source may have them."""
+    inputs = examples.x if isinstance(examples.x, Mapping) else {"x": examples.x}
+    y = examples.y
+    for part, values in {"y": y, **inputs, **examples.columns}.items():
+        what = f"{name}: {part} of the {split} data"
+        if not isinstance(values, Tensor) or values.layout != torch.strided or values.device.type != "cpu":
+            raise FedfuseError(f"{what} is a {type(values).__name__}: give a dense tensor in memory")
+        if values.requires_grad or values.is_complex():
+            problem = "has a gradient" if values.requires_grad else "holds complex numbers"
+            raise FedfuseError(f"{what} {problem}: give plain real numbers")
+        if values.dim() == 0 or len(values) != len(y):
+            raise FedfuseError(f"{what} is {tuple(values.shape)} for labels of {tuple(y.shape)}: give a row per label")
+    if y.dtype != torch.int64 or y.dim() != 1:
+        raise FedfuseError(
+            f"{name}: y of the {split} data is {tuple(y.shape)} {y.dtype}: give one int64 per example, (N,)"
+        )
 
 
 def _check_inputs(examples: Examples, split: str, name: str) -> None:

@@ -33,6 +33,8 @@ def decode(images: Sequence[Encoded], size: int | None, report: Callable[[float]
         raise FedfuseError(f"size = {size}: give the side of the resized images in pixels, from 1 to {LARGEST:,}")
     if not images:
         raise FedfuseError("there are no images to decode: choose a split that is not empty")
+    if (missing := next((row for row, image in enumerate(images) if not image), None)) is not None:
+        raise FedfuseError(f"image {missing} is empty: remove its row")
     first = _open(images[0], None)
     try:
         return _decode(images, "L" if first.mode in GREY else "RGB", size, report)
@@ -94,16 +96,21 @@ def _label(image: Encoded) -> str:
 def _open(image: Encoded, kind: str | None) -> Any:
     from PIL import Image, UnidentifiedImageError
 
+    label = image if isinstance(image, str) else f"{image[:12]!r}..."
+
     def open_as(formats: tuple[str, ...] | None) -> Any:
         return Image.open(image if isinstance(image, str) else io.BytesIO(image), formats=formats)
 
     if kind:  # the first image's format is nearly always right; without it Pillow tries a dozen
         try:
             return open_as((kind,))
-        except UnidentifiedImageError:
+        except (UnidentifiedImageError, SyntaxError, ValueError):
             pass
     try:
         return open_as(None)
-    except UnidentifiedImageError as error:
-        label = image if isinstance(image, str) else f"{image[:12]!r}..."
+    except FileNotFoundError as error:
+        raise FedfuseError(f"there is no image {label}: restore it, or remove its row") from error
+    except Image.DecompressionBombError as error:
+        raise FedfuseError(f"{label} is too large an image ({error}): remove it, or make it smaller") from error
+    except (OSError, SyntaxError, ValueError) as error:
         raise FedfuseError(f"{label} is not an image that Pillow can read: remove it or convert it") from error

@@ -20,7 +20,7 @@ from fedfuse.types import FedfuseError
 def as_source(reference: str, value: Any) -> Source:
     """Your own function that returns a Source or ((x_train, y_train), (x_test, y_test)) of arrays or texts."""
     if isinstance(value, Source):
-        return value
+        return value  # `check_source` looks at its parts
     try:
         (x, y), (x_test, y_test) = value
     except (TypeError, ValueError) as error:
@@ -33,6 +33,11 @@ def as_source(reference: str, value: Any) -> Source:
     if shapes[0] != shapes[1]:
         raise FedfuseError(f"{reference}: training x is {shapes[0]}, test x {shapes[1]}: give both one shape")
     classes = 1 + max(int(part[1].max()) if len(part[1]) else 0 for part in (train, test))
+    if classes > (most := len(train[1]) + len(test[1])):
+        raise FedfuseError(
+            f"{reference}: y goes up to {classes - 1}, and there are {most} examples: number the classes from 0 "
+            "without gaps"
+        )
     present = torch.bincount(torch.cat([train[1], test[1]]), minlength=classes)
     if gaps := (present == 0).nonzero().flatten().tolist():
         raise FedfuseError(
@@ -59,6 +64,8 @@ def inputs(x: object, reference: str = "data") -> Tensor:
     if values.dim() == 0 or values.is_complex():
         what = "a single number" if values.dim() == 0 else "complex numbers"
         raise FedfuseError(f"{reference}: x is {what}: give an array of real numbers with one row per example")
+    if values.dim() == 1 or values[:1].numel() == 0 < len(values):
+        raise FedfuseError(f"{reference}: x is {tuple(values.shape)}: give every example at least one number, (N, D)")
     if values.dtype == torch.uint8:
         return _images(values)
     stored = values.float()
@@ -69,14 +76,30 @@ def inputs(x: object, reference: str = "data") -> Tensor:
 
 
 def _numbers(values: object, which: str, reference: str) -> Tensor:
-    array = values if isinstance(values, Tensor) else np.asarray(values)
+    if isinstance(values, Tensor):
+        return _plain(values, which, reference)
+    if np.ma.isMaskedArray(values):
+        raise FedfuseError(f"{reference}: {which} has masked values: fill or remove them first")
     try:
-        return torch.as_tensor(array)
+        array = np.asarray(values)
+    except Exception as error:  # rows of several lengths; a user's object may raise anything
+        reason = str(error).partition("\n")[0]
+        raise FedfuseError(f"{reference}: {which} is no array ({reason}): give rows of one length") from error
+    try:
+        return torch.as_tensor(array if array.flags.writeable else array.copy())
     except TypeError as error:
         raise FedfuseError(
             f"{reference}: {which} holds {getattr(array, 'dtype', type(array).__name__)}: give numbers, and encode "
             "text and categories first"
         ) from error
+
+
+def _plain(values: Tensor, which: str, reference: str) -> Tensor:
+    """A tensor as data: dense, in memory, without a gradient."""
+    if values.layout != torch.strided or values.is_quantized or values.device.type == "meta":
+        kind = "on the meta device" if values.device.type == "meta" else "sparse or quantized"
+        raise FedfuseError(f"{reference}: {which} is a tensor that is {kind}: give a dense one with values")
+    return values.detach().cpu()
 
 
 def texts_in(x: object, reference: str) -> Texts | None:
@@ -111,7 +134,7 @@ def _rows(reference: str, x: object, y: object) -> Rows:
     values: Batch | Texts = texts or (_mapping(x, reference) if isinstance(x, Mapping) else inputs(x, reference))
     labels = _numbers(y, "y", reference)
     rows = {len(t) for t in (values.values() if isinstance(values, Mapping) else [values])}
-    if labels.dim() != 1 or rows != {len(labels)} or labels.is_floating_point():
+    if labels.dim() != 1 or rows != {len(labels)} or labels.is_floating_point() or labels.is_complex():
         raise FedfuseError(
             f"{reference}: y is {tuple(labels.shape)} {labels.dtype} and x has {', '.join(map(str, sorted(rows)))} "
             f"examples of {_shapes(values)}, but y must be one integer per example"
@@ -123,10 +146,11 @@ def _rows(reference: str, x: object, y: object) -> Rows:
 
 def _mapping(x: Mapping[str, object], reference: str) -> dict[str, Tensor]:
     """Several inputs by name, such as token ids and their mask: integers as int64, floats as float32."""
-    tensors = {str(name): _numbers(value, name, reference) for name, value in x.items()}
+    tensors = {str(name): _numbers(value, str(name), reference) for name, value in x.items()}
     for name, tensor in tensors.items():
-        if tensor.dim() == 0:
-            raise FedfuseError(f"{reference}: {name} is a single number: give an array with one row per example")
+        if tensor.dim() == 0 or tensor.is_complex():
+            what = "a single number" if tensor.dim() == 0 else "complex numbers"
+            raise FedfuseError(f"{reference}: {name} is {what}: give an array of real numbers, one row per example")
     if not tensors:
         raise FedfuseError(f"{reference}: x is an empty mapping: give at least one array")
     return {name: t.float() if t.is_floating_point() else t.long() for name, t in tensors.items()}
