@@ -13,9 +13,9 @@ from torch import Tensor
 from fedfuse.batches import forward
 from fedfuse.models import Classifier, build, check
 from fedfuse.models.encoder import Encoder
-from fedfuse.models.file import Header, load_model, save_model
+from fedfuse.models.file import MODEL, Header, load_model, save_model, write_model
 from fedfuse.models.hf_name import HfName, parse
-from fedfuse.models.transformers_folder import holds
+from fedfuse.models.transformers_folder import ENCODER, holds, write_encoder
 from fedfuse.types import FedfuseError, Snapshot
 
 transformers = pytest.importorskip("transformers")
@@ -207,3 +207,25 @@ def test_a_model_file_gives_the_net_back(bare: Path, name: str, tmp_path: Path) 
     loaded = load_model(save_model(tmp_path, Snapshot.of(arch, net), header))
     with torch.no_grad():
         assert torch.equal(forward(loaded.net, texts()), forward(net, texts()))
+
+
+@pytest.mark.parametrize("name", ["hf:{}:layers=2:pool=mean", "hf:{}:layers=2+head16", "hf:{}:pool=pooler+head16"])
+def test_an_exported_folder_holds_its_encoder_s_configuration(bare: Path, name: str, tmp_path: Path) -> None:
+    arch = name.format(bare)
+    net = made(arch).eval()
+    tensors = {key: tensor.detach() for key, tensor in net.state_dict().items()}
+    portable = write_encoder(tmp_path, arch, tensors)
+    assert portable.startswith(f"hf:{bare.name}:")
+    labels = ("a", "b", "c", "d")
+    header = Header(arch=portable, classes=4, shape=SHAPE, mean=(0.0,), std=(1.0,), labels=labels)
+    write_model(tmp_path / MODEL, header, tensors)
+    assert str(bare.parent) not in (tmp_path / ENCODER).read_text()
+    loaded = load_model(tmp_path)
+    assert loaded.arch == portable
+    with torch.no_grad():
+        assert torch.equal(forward(loaded.net, texts()), forward(net, texts()))
+
+
+def test_nets_without_an_encoder_keep_their_name(tmp_path: Path) -> None:
+    assert write_encoder(tmp_path, "bag+head16", {}) == "bag+head16"
+    assert not list(tmp_path.iterdir())
