@@ -1,6 +1,7 @@
-"""Parameters on CIFAR-10, against the literature or sums that a reader can redo."""
+"""Parameters on CIFAR-10 and on BERT's vocabulary, against the literature or sums that a reader can redo."""
 
 import pytest
+import torch
 from torch import nn
 
 from fedfuse.models import Classifier, build
@@ -76,3 +77,39 @@ def test_a_norm_replaces_the_biases_of_the_convolutions() -> None:
     bn, gn, none = (count(build(f"resnet8:{norm}", classes=10, shape=CIFAR10)) for norm in ("bn", "gn", "none"))
     assert bn == gn
     assert bn - none == 16 * 3 + 32 * 2 + 64 * 2  # scale and shift instead of one bias: one more for each channel
+
+
+BERT_VOCABULARY = (128, 30_522)  # texts of up to 128 of BERT's tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # Embeddings, and a linear layer.
+        ("bag", 30_522 * 64 + 64 * 2 + 2),
+        ("bag:8", 30_522 * 8 + 8 * 2 + 2),
+        # Embeddings; each of 4 gates has weights for input and state, and two biases.
+        ("lstm", 30_522 * 128 + 4 * 256 * (128 + 256 + 2) + 4 * 256 * (256 + 256 + 2) + 256 * 2 + 2),
+        # Turc et al.'s google/bert_uncased_L-2_H-128_A-2 and L-4_H-256_A-4: 4,385,920 and 11,170,560; a linear layer.
+        ("bert-tiny", 4_385_920 + 128 * 2 + 2),
+        ("bert-mini", 11_170_560 + 256 * 2 + 2),
+        # Sanh et al.: 66 M. The encoder has 66,362,880; then a dense layer of 768 and a linear one.
+        ("distilbert", 66_362_880 + 768 * 768 + 768 + 768 * 2 + 2),
+    ],
+)
+def test_parameters_on_texts(name: str, expected: int) -> None:
+    if name not in ("bag", "bag:8", "lstm"):
+        pytest.importorskip("transformers")
+    with torch.device("meta"):
+        assert count(build(name, classes=2, shape=BERT_VOCABULARY)) == expected
+
+
+@pytest.mark.parametrize(("name", "width", "millions"), [("bert-tiny", 128, 4.5), ("bert-mini", 256, 11.3)])
+def test_fed_et_sizes_of_texts_follow_with_a_head_of_256_128(name: str, width: int, millions: float) -> None:
+    """Table 6 of Fed-ET: Tiny-BERT 4.5 M, Mini-BERT 11.3 M. It does not state what its LSTM (2.5 M) embeds."""
+    pytest.importorskip("transformers")
+    with torch.device("meta"):
+        net = build(name, classes=2, shape=BERT_VOCABULARY)
+    assert isinstance(net, Classifier)
+    representation = (width * 256 + 256) + (256 * 128 + 128) + (128 * 2 + 2)
+    assert round((count(net.trunk) + representation) / 1e6, 1) == millions

@@ -12,7 +12,9 @@ import tomli_w
 from jinja2 import Environment, StrictUndefined
 
 from fedfuse.data.sources import SOURCES
+from fedfuse.models import TEXT_NETS
 from fedfuse.models.file import Header
+from fedfuse.models.hf_name import MARK
 from fedfuse.models.transformers_folder import holds
 from fedfuse.records.directory import FederationFacts
 from fedfuse.records.record import RoundRecord
@@ -59,7 +61,11 @@ The seed of the run is {{ provenance.seed }}.
 import fedfuse
 
 model = fedfuse.load_model("path/to/this/folder"{{ trust }})
+{% if texts -%}
+logits = model.net(input_ids=ids, attention_mask=mask)  # (B, L) each, int64, L up to {{ header.shape[0] }}
+{% else -%}
 logits = model.net(x)  # x: (B, {{ header.shape | join(", ") }}), normalised
+{% endif -%}
 model.labels[int(logits[0].argmax())]
 ```
 
@@ -71,10 +77,10 @@ The net is built by `{{ arch }}`: that module must be on your path, and `trust_c
 Without fedfuse, with the same outputs:
 
 ```python
-from transformers import AutoModelForImageClassification
+from transformers import {{ auto }}
 
-model = AutoModelForImageClassification.from_pretrained("path/to/this/folder")
-logits = model(pixel_values=x).logits
+model = {{ auto }}.from_pretrained("path/to/this/folder")
+logits = model({{ "input_ids=ids, attention_mask=mask" if texts else "pixel_values=x" }}).logits
 ```
 {% endif %}
 ## Versions
@@ -131,13 +137,16 @@ def card(records: Records, header: Header, parameters: int, license: str | None,
             normalised=_normalised(header),
             own_code=own_code,
             transformers=holds(header.arch),
+            texts=_reads_texts(header),
+            auto=f"AutoModelFor{'Sequence' if _reads_texts(header) else 'Image'}Classification",
         )
     )
 
 
 def _front_matter(records: Records, header: Header, license: str | None) -> dict[str, str]:
     """The metadata for hubs. Each value is JSON, which is also YAML."""
-    task = "image-classification" if len(header.shape) == 3 else "tabular-classification"
+    numbers = "image-classification" if len(header.shape) == 3 else "tabular-classification"
+    task = "text-classification" if _reads_texts(header) else numbers
     description, dataset = _source(records.experiment.data.source)
     algorithm = records.experiment.algorithm.name
     accuracy = records.final.models[records.name_of(header.arch)].accuracy
@@ -185,7 +194,16 @@ def _last_and_best(by_round: Mapping[int, float]) -> tuple[str, str, int]:
     return f"{100 * by_round[max(by_round)]:.2f} %", f"{100 * by_round[best]:.2f} %", best
 
 
+def _reads_texts(header: Header) -> bool:
+    """Whether the model reads texts: a net for texts by its name, or one of transformers that takes no images."""
+    return header.arch.partition("+")[0].partition(":")[0] in TEXT_NETS or (
+        header.arch.startswith(MARK) and len(header.shape) < 3
+    )
+
+
 def _normalised(header: Header) -> str:
+    if _reads_texts(header):
+        return "Texts are encoded by the tokenizer of the training data, padded with 0 at the right (mask 0)."
     mean, std = ([round(value, 6) for value in values] for values in (header.mean, header.std))
     division = ", after bytes are divided by 255" if len(header.shape) == 3 else ""
     return f"Normalised x is `(x - mean) / std`{division}, with mean {mean} and std {std} (`model.mean`, `model.std`)."

@@ -116,6 +116,8 @@ def _write_model(folder: Path, file: Path, header: Header) -> Header:
     """Write weights and configuration, and return the exported model's header, without a local path."""
     tensors = _tensors_of_run(file, header)
     if not transformers_folder.holds(header.arch):
+        arch = transformers_folder.write_encoder(folder, header.arch, tensors)
+        header = header.model_copy(update={"arch": arch})
         write_model(folder / MODEL, header, tensors)
         config = {"library_name": "fedfuse", **header.plain()}
         write_whole(folder / CONFIG, json.dumps(config, indent=2).encode())

@@ -21,12 +21,12 @@ from fedfuse.in_hand.fusion_file import check_files
 from fedfuse.in_hand.raw import Numbers, Raw, Texts
 from fedfuse.in_hand.readings import RESAMPLE, NamedModel, NumberReading, TextReading
 from fedfuse.in_hand.teachers import labels_of
-from fedfuse.models import transformers_folder
+from fedfuse.models import hf_name
 from fedfuse.models.file import MODEL, load_model, read_header
 from fedfuse.models.hugging_face import Logits, quiet
 from fedfuse.types import FedfuseError
 
-HF = transformers_folder.MARK
+HF = hf_name.MARK
 CONFIG, SUFFIX = "config.json", ".safetensors"
 FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 TOKENIZER = ("tokenizer*", "vocab*", "*.model", "merges.txt")  # files of which a tokenizer has at least one

@@ -126,7 +126,8 @@ def load_model(path: str | Path, *, trust_code: bool = False) -> Loaded:
             checked_tensors(file, header)
             net = transformers_folder.read(folder, header.classes)
         else:
-            net = _with_tensors(header, checked_tensors(file, header), trust_code)
+            named = header if folder is None else _with_encoder(folder, header)
+            net = _with_tensors(named, checked_tensors(file, header), trust_code)
     except (OSError, safetensors.SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise FedfuseError(f"{path}: not a model written by fedfuse: {error}") from error
     fields = header.model_dump(exclude={"sha256", "tokenizer"})
@@ -143,6 +144,10 @@ def tokenizer_beside(file: Path, header: Header) -> Path | None:
     return path
 
 
+def _with_encoder(folder: Path, header: Header) -> Header:
+    return header.model_copy(update={"arch": transformers_folder.with_encoder(folder, header.arch)})
+
+
 def checked_tensors(path: Path, header: Header) -> dict[str, Tensor]:
     """Read the tensors of a model file, and compare them with the header's hash."""
     tensors: dict[str, Tensor] = safetensors.torch.load_file(path)
@@ -157,7 +162,7 @@ def _with_tensors(header: Header, tensors: Tensors, trust_code: bool) -> nn.Modu
             f"the net is built by {factories[0]}, and importing that module runs its code: if you trust it, use "
             "load_model(path, trust_code=True)"
         )
-    if not factories and not header.arch.startswith(transformers_folder.MARK):
+    if not factories:
         with torch.device("meta"):  # takes no memory, whatever sizes the header asks for
             _build(header, tensors)
     with rng.ambient(rng.generator(0, "load_model")), torch.no_grad():

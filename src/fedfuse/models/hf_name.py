@@ -33,14 +33,21 @@ class HfName:
         return path if path.is_dir() else None
 
     @property
+    def file(self) -> Path | None:
+        """The configuration, where the source is a JSON file."""
+        path = Path(self.source).expanduser()
+        return path if path.suffix == ".json" and path.is_file() else None
+
+    @property
     def location(self) -> str:
         """What transformers loads from."""
-        return self.source if self.folder is None else str(self.folder)
+        path = self.folder or self.file
+        return self.source if path is None else str(path)
 
     def without_path(self) -> HfName:
         """The name with only the last part of a local folder's path."""
         path = Path(self.source).expanduser()
-        return replace(self, source=path.name) if path.is_dir() or path.is_absolute() else self
+        return replace(self, source=path.name) if path.exists() or path.is_absolute() else self
 
 
 def parse(name: str) -> HfName:

@@ -38,13 +38,13 @@ class Logits(nn.Module):
 def hugging_face(name: str, classes: int, shape: Shape, *, features: bool = False) -> nn.Module:
     """The classifier of images or texts of this name in train mode, with a new head where its own does not fit.
 
-    A folder with a configuration but no weights gives a net with fresh weights; one with only an encoder gives that
-    encoder with a new head. With `features`, or with an option `pool`, a net for texts is a Classifier whose trunk is
-    the encoder.
+    A configuration without weights, a folder or a file, gives a net with fresh weights; a folder with only an encoder
+    gives that encoder with a new head. With `features`, or with an option `pool`, a net for texts is a Classifier
+    whose trunk is the encoder.
     """
     named = parse(name)
     auto = library(name)
-    if named.source.startswith(("/", ".", "~")) and named.folder is None:
+    if named.source.startswith(("/", ".", "~")) and named.folder is None and named.file is None:
         raise FedfuseError(f"{name}: no such folder. Give a folder that holds config.json, or a model's id")
     _refuse_pickle(named)
     try:
@@ -91,7 +91,7 @@ def _loaded(kind: Any, named: HfName, config: Any) -> tuple[nn.Module, list[str]
 
     A folder without weights gives fresh ones; so does every model where only shapes are wanted, on the meta device.
     """
-    if torch.get_default_device().type == "meta" or (named.folder is not None and not _has_weights(named.folder)):
+    if torch.get_default_device().type == "meta" or named.file or (named.folder and not _has_weights(named.folder)):
         return kind.from_config(config, trust_remote_code=False), []
     net, loading = kind.from_pretrained(
         named.location,
@@ -121,13 +121,13 @@ def _encoder(auto: Any, named: HfName, config: Any, classes: int) -> nn.Module:
     if absent := [name for name in missing if not name.startswith("pooler.")]:  # transformers would draw it at random
         raise FedfuseError(f"{named}: its weights lack {absent[0]} of the encoder: choose another model")
     pooler = has_pooler(encoder) and not missing
-    pool = named.pool or _own_pooling(named) or ("pooler" if pooler else "mean")
+    pool = named.pool or own_pooling(named) or ("pooler" if pooler else "mean")
     if pool == "pooler" and not pooler:
         raise FedfuseError(f"{named}: this {config.model_type} has no pooler: choose :pool=first or :pool=mean")
     return classify(Encoder(encoder.float(), pool), config.hidden_size, classes).train()
 
 
-def _own_pooling(named: HfName) -> Pooling | None:
+def own_pooling(named: HfName) -> Pooling | None:
     """The pooling that a folder of sentence-transformers states."""
     file = None if named.folder is None else named.folder / _POOLING
     if file is None or not file.is_file():

@@ -79,9 +79,15 @@ def _flat(module: nn.Module) -> Iterator[nn.Module]:
 
 
 @torch.no_grad()
-def feature_shape(extractor: nn.Module, shape: Shape) -> Shape:
+def feature_shape(extractor: nn.Sequential, shape: Shape) -> Shape:
     """The shape of the features of one input."""
-    return tuple(call(extractor.eval(), zeros(extractor, shape, 1)).shape[1:])
+    try:
+        return tuple(call(extractor.eval(), zeros(extractor, shape, 1)).shape[1:])
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise FedfuseError(
+            f"the features of a first stage of {type(extractor[0]).__name__} cannot be measured for inputs of shape "
+            f"{shape} ({error}): choose another net for the clients"
+        ) from error
 
 
 def continued(client: str, server: str, build: Callable[[str, Shape], nn.Module], shape: Shape) -> Split:

@@ -44,7 +44,8 @@ class LastState(TextTrunk):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:  # (B, L) -> (B, width)
-        states, _ = self.lstm(self.embedding(input_ids))  # (B, L, width)
+        with torch.autocast("cpu", enabled=False):  # not every CPU has an LSTM in bfloat16
+            states, _ = self.lstm(self.embedding(input_ids))  # (B, L, width)
         if attention_mask is None:
             return states[:, -1]  # type: ignore[no-any-return]
         last = (sequence_lengths(attention_mask) - 1).clamp(min=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from fedfuse import rng
 from fedfuse.models import shared_head, split
 from fedfuse.models.encoder import library
 from fedfuse.models.hf_name import MARK, parse
-from fedfuse.models.hugging_face import Logits, configuration, kind_of, with_call
+from fedfuse.models.hugging_face import Logits, configuration, kind_of, own_pooling, with_call
 from fedfuse.types import FedfuseError, Snapshot, Tensors
+
+ENCODER = "encoder.json"  # the encoder's configuration, in the folder of an exported net whose trunk it is
 
 
 def holds(arch: str) -> bool:
@@ -30,6 +33,30 @@ def write(folder: Path, arch: str, tensors: Tensors, labels: tuple[str, ...]) ->
     Snapshot(arch, tensors, tensors).load_into(net)
     model: Any = net.net if isinstance(net, Logits) else net
     model.save_pretrained(folder, max_shard_size="1000GB")  # one file: load_model reads its header
+
+
+def write_encoder(folder: Path, arch: str, tensors: Tensors) -> str:
+    """Write the configuration of the encoder of a net with a trunk from transformers. Return the net's name without
+    a path, with its pooling; of other nets only the name.
+    """
+    base, width = shared_head.split(arch)
+    if not base.startswith(MARK) or split.parts(arch) is not None:
+        return arch
+    named, auto = parse(base), library(arch)
+    pooler = any(".pooler." in name for name in tensors)
+    pool = named.pool or own_pooling(named) or ("pooler" if pooler else "mean")
+    config = configuration(auto, named)
+    config._name_or_path = ""  # do not export a local path
+    config.to_json_file(folder / ENCODER)
+    return shared_head.with_head(str(replace(named, pool=pool).without_path()), width)
+
+
+def with_encoder(folder: Path, arch: str) -> str:
+    """The name by which to build a net of an exported folder: with the encoder's configuration that lies there."""
+    base, width = shared_head.split(arch)
+    if not base.startswith(MARK) or split.parts(arch) is not None or not (folder / ENCODER).is_file():
+        return arch
+    return shared_head.with_head(str(replace(parse(base), source=str(folder / ENCODER))), width)
 
 
 def read(folder: Path, classes: int) -> nn.Module:

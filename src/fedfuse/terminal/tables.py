@@ -106,7 +106,8 @@ def catalogue() -> list[Table]:
     entries["data sources"] |= PATTERNS
     entries["algorithms"]["package.module:function"] = "your own function that returns an Algorithm"
     first_lines = {name: f.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for name, f in builtin().items()}
-    zoo = {name: entry.description for name, entry in (*models.ZOO.items(), *models.TEXT_NETS.items())}
+    zoo = {name: entry.description for name, entry in models.ZOO.items()}
+    zoo |= {name: entry.description for name, entry in models.TEXT_NETS.items()}
     order = ["algorithms", *parts, "experiments", "models", "partitions", "data sources", "pools"]
     entries |= {"experiments": first_lines, "models": zoo}
     return [_definitions(title, entries[title]) for title in order]

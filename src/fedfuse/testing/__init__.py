@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedfuse import codec
 from fedfuse.algorithm import Algorithm
+from fedfuse.batches import forward
 from fedfuse.context import Context, Nets
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
@@ -80,9 +81,9 @@ def order_does_not_matter(algorithm: Algorithm, ctx: Context) -> None:
     """Fusing the updates in another order gives the same models, up to rounding."""
     server = ServerState(0, ctx.initial())
     updates = answers(algorithm, server, ctx)
-    forward, _ = algorithm.fuse(server, updates, ctx)
-    backward, _ = algorithm.fuse(server, updates[::-1], ctx)
-    _assert_close(forward.models, backward.models, tolerance(algorithm))
+    one, _ = algorithm.fuse(server, updates, ctx)
+    other, _ = algorithm.fuse(server, updates[::-1], ctx)
+    _assert_close(one.models, other.models, tolerance(algorithm))
 
 
 def inputs_are_not_mutated(algorithm: Algorithm, ctx: Context) -> None:
@@ -287,5 +288,4 @@ def _assert_close(one: Mapping[str, Snapshot], other: Mapping[str, Snapshot], al
 def _predictions(model: Snapshot, ctx: Context) -> Tensor:
     net = ctx.nets.load(model, "law").eval()
     with torch.no_grad():
-        classes: Tensor = net(ctx.data.test.batch(torch.arange(len(ctx.data.test)))).argmax(1)
-    return classes
+        return forward(net, ctx.data.test.batch(torch.arange(len(ctx.data.test)))).argmax(1)
