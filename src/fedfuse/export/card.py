@@ -56,10 +56,18 @@ The seed of the run is {{ provenance.seed }}.
 ## Use
 
 ```python
-import fedfuse
+{{ "import fedfuse.batches\nimport torch" if header.tokenizer else "import fedfuse" }}
 
 model = fedfuse.load_model("path/to/this/folder"{{ trust }})
+{% if header.tokenizer -%}
+from tokenizers import Tokenizer
+
+text = Tokenizer.from_file(str(model.tokenizer)).encode("a text to classify")
+inputs = {"input_ids": torch.tensor([text.ids]), "attention_mask": torch.tensor([text.attention_mask])}
+logits = fedfuse.batches.forward(model.net, inputs)
+{% else -%}
 logits = model.net(x)  # x: (B, {{ header.shape | join(", ") }}), normalised
+{% endif -%}
 model.labels[int(logits[0].argmax())]
 ```
 
@@ -71,10 +79,10 @@ The net is built by `{{ arch }}`: that module must be on your path, and `trust_c
 Without fedfuse, with the same outputs:
 
 ```python
-from transformers import AutoModelForImageClassification
+from transformers import {{ auto }}
 
-model = AutoModelForImageClassification.from_pretrained("path/to/this/folder")
-logits = model(pixel_values=x).logits
+model = {{ auto }}.from_pretrained("path/to/this/folder")
+logits = model({{ "**inputs" if header.tokenizer else "pixel_values=x" }}).logits
 ```
 {% endif %}
 ## Versions
@@ -131,6 +139,7 @@ def card(records: Records, header: Header, parameters: int, license: str | None,
             normalised=_normalised(header),
             own_code=own_code,
             transformers=holds(header.arch),
+            auto=f"AutoModelFor{'Sequence' if header.tokenizer else 'Image'}Classification",
         )
     )
 
@@ -138,6 +147,7 @@ def card(records: Records, header: Header, parameters: int, license: str | None,
 def _front_matter(records: Records, header: Header, license: str | None) -> dict[str, str]:
     """The metadata for hubs. Each value is JSON, which is also YAML."""
     task = "image-classification" if len(header.shape) == 3 else "tabular-classification"
+    task = "text-classification" if header.tokenizer else task
     description, dataset = _source(records.experiment.data.source)
     algorithm = records.experiment.algorithm.name
     accuracy = records.final.models[records.name_of(header.arch)].accuracy
@@ -186,6 +196,11 @@ def _last_and_best(by_round: Mapping[int, float]) -> tuple[str, str, int]:
 
 
 def _normalised(header: Header) -> str:
+    if header.tokenizer:
+        return (
+            f"`tokenizer.json` encodes texts as in training: at most {header.shape[0]} tokens are used, of "
+            f"{header.shape[1]:,} that the model knows."
+        )
     mean, std = ([round(value, 6) for value in values] for values in (header.mean, header.std))
     division = ", after bytes are divided by 255" if len(header.shape) == 3 else ""
     return f"Normalised x is `(x - mean) / std`{division}, with mean {mean} and std {std} (`model.mean`, `model.std`)."
