@@ -206,3 +206,19 @@ def test_a_thousand_clients_are_quick() -> None:
         SCHEMES[name](data, 1000, rng.generator(0, "x"))
     SCHEMES["dirichlet"](data, 1000, rng.generator(0, "x"), alpha=1.0, min_size=1)
     assert time.process_time() - began < 10
+
+
+def test_small_users_are_grouped_until_they_have_enough(examples: Callable[..., Examples]) -> None:
+    user = torch.tensor([0] * 12 + [1] * 3 + [2] * 4 + [3] * 2 + [4] * 5 + [5])
+    data = examples(27, 3, {"user": user})
+    parts = SCHEMES["column"](data, 3, rng.generator(0, "x"), min_size=6)
+    held = [set(user[part].tolist()) for part in parts]
+    assert held[0] == {0}  # large enough alone
+    assert all(len(part) >= 6 for part in parts)
+    assert not set.intersection(*held)
+    left = set(range(6)) - set.union(*held)
+    assert sum(int((user == one).sum()) for one in left) < 6  # the last group is too small, and left out
+    again = SCHEMES["column"](data, 3, rng.generator(0, "x"), min_size=6)
+    assert all(torch.equal(one, other) for one, other in zip(parts, again, strict=True))
+    with pytest.raises(FedfuseError, match=r"has 3 users with 1 or more examples, in groups of at least 6 \(of 6\)"):
+        SCHEMES["column"](data, 4, rng.generator(0, "x"), min_size=6)

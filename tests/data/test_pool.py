@@ -7,7 +7,7 @@ from fedfuse.data.sources import load
 from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Source
 from fedfuse.types import FedfuseError
-from tests.data.small_data import pictures, write_parquet
+from tests.data.small_data import labelled, pictures, write_parquet
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +114,17 @@ def test_noise_for_features_fills_their_box(location: Location) -> None:
     assert (got.x <= high).all()
     torch.testing.assert_close(got.x.mean(0), (low + high) / 2, atol=1.0, rtol=0)
     assert torch.equal(got.mean, train.mean)
+
+
+def test_split_by_users_holds_out_whole_users(location: Location) -> None:
+    users = torch.arange(60) % 12
+    data = labelled(60, 3, {"user": users})
+    made = POOLS["split"](data, rng.generator(0, "x"), location, size=0.3, column="user")
+    assert made.rest is not None
+    assert len(made.pool) == 20  # the fourth user of five examples reaches 18
+    assert len(set(users[made.rest].tolist())) == 8
+    assert len(made.pool) + len(made.rest) == 60
+    with pytest.raises(FedfuseError, match="the data has no column 'writer', it has user"):
+        POOLS["split"](data, rng.generator(0, "x"), location, column="writer")
+    with pytest.raises(FedfuseError, match="would take all 12 users"):
+        POOLS["split"](data, rng.generator(0, "x"), location, size=59, column="user")

@@ -21,6 +21,7 @@ from fedfuse.sweeps import search
 from tests.command_line import CommandLine
 from tests.docs.pages import PAGES, ROOT, all_blocks, blocks, commands_in, files, page_name
 from tests.examples import test_examples
+from tests.invariant import test_text_files
 
 TUTORIAL, FUSE = ROOT / "docs/tutorial.md", ROOT / "docs/guides/fuse.md"  # these have tests of their own below
 LEAST = {"run.rounds": 2, "run.workers": 1, "local.epochs": 1}
@@ -29,6 +30,7 @@ LEAST = {"run.rounds": 2, "run.workers": 1, "local.epochs": 1}
 ELSEWHERE: dict[tuple[str, str], Callable[..., None]] = {
     ("README.md", "fuse(teachers"): test_examples.test_the_readme_shows_and_runs_fuse,
     ("README.md", "fedfuse.load_model"): test_examples.test_readme_python,
+    ("docs/guides/own-data.md", "Tokenizer.from_file"): test_text_files.test_the_tokenizer_is_beside_the_model,
     ("CONTRIBUTING.md", "def rings("): test_examples.test_contributing_data,
     ("CONTRIBUTING.md", "def tinynet("): test_examples.test_contributing_model,
     ("CONTRIBUTING.md", "def damped("): test_examples.test_contributing_algorithm,

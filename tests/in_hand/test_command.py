@@ -12,7 +12,7 @@ import pyarrow
 import pytest
 import torch
 import transformers
-from pyarrow import parquet
+from pyarrow import csv, parquet
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
 
@@ -22,7 +22,7 @@ from fedfuse.data.sources import load
 from fedfuse.data.sources.location import Location
 from fedfuse.evaluate import accuracy
 from fedfuse.in_hand.by_name import load_teacher
-from fedfuse.in_hand.raw import read_pool
+from fedfuse.in_hand.raw import read_labeled, read_pool
 from fedfuse.in_hand.readings import NumberReading
 from fedfuse.models import build
 from fedfuse.models.file import Header, write_model
@@ -217,6 +217,33 @@ def test_texts_are_read_by_each_models_own_tokenizer(fuse: Fuse, reviews: Path, 
     own = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     logits = net(**own(["the film was great", "very awful"], padding=True, return_tensors="pt")).logits
     assert logits.argmax(1).tolist() == [1, 0]
+
+
+def test_texts_may_be_csv_files_with_names_of_classes(fuse: Fuse, reviews: Path, tmp_path: Path) -> None:
+    for name in ("pool", "test"):
+        table = parquet.read_table(reviews / f"{name}.parquet")
+        names = [("LABEL_0", "LABEL_1")[label] for label in table["label"].to_pylist()]
+        csv.write_csv(table.set_column(1, "label", [names]), tmp_path / f"{name}.csv")
+    student = ("--student", f"hf:{reviews / 'fresh'}")
+    said = fuse(
+        reviews / "one", *student, "--pool", tmp_path / "pool.csv", "--test", f"{tmp_path / 'test.csv'}::sentence"
+    )
+    assert said.code == 0, said.text
+    assert rows(said)["one"][0] > 95
+    (tmp_path / "broken.csv").write_text("text,label\ngood,1,2\n")
+    said = fuse(reviews / "one", *student, "--pool", tmp_path / "broken.csv", out="other")
+    assert "line 2: 3 cells, and the first line names 2 columns" in said.err
+
+
+def test_a_source_of_texts_is_read_by_name(tmp_path: Path) -> None:
+    for split, texts in (("train", ["a b", "c"]), ("test", ["d", "e f"])):
+        file = tmp_path / f"ag_news/data/{split}-00000-of-00001.parquet"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        parquet.write_table(pyarrow.table({"text": texts, "label": [0, 1]}), file)
+    location = Location(data_dir=tmp_path, cache=tmp_path / "cache")
+    pool, test = read_pool("ag-news", location), read_labeled("ag-news", location, "--test")
+    assert (pool.x, pool.y) == (["a b", "c"], None)
+    assert (test.x, test.y.tolist()) == (["d", "e f"], [0, 1])  # type: ignore[union-attr]
 
 
 def test_a_teacher_that_names_its_classes_in_another_order(fuse: Fuse, digits: Path, tmp_path: Path) -> None:

@@ -58,10 +58,16 @@ The seed of the run is {{ provenance.seed }}.
 ## Use
 
 ```python
-import fedfuse
+{{ "import fedfuse.batches\nimport torch" if header.tokenizer else "import fedfuse" }}
 
 model = fedfuse.load_model("path/to/this/folder"{{ trust }})
-{% if texts -%}
+{% if header.tokenizer -%}
+from tokenizers import Tokenizer
+
+text = Tokenizer.from_file(str(model.tokenizer)).encode("a text to classify")
+inputs = {"input_ids": torch.tensor([text.ids]), "attention_mask": torch.tensor([text.attention_mask])}
+logits = fedfuse.batches.forward(model.net, inputs)
+{% elif texts -%}
 logits = model.net(input_ids=ids, attention_mask=mask)  # (B, L) each, int64, L up to {{ header.shape[0] }}
 {% else -%}
 logits = model.net(x)  # x: (B, {{ header.shape | join(", ") }}), normalised
@@ -80,7 +86,11 @@ Without fedfuse, with the same outputs:
 from transformers import {{ auto }}
 
 model = {{ auto }}.from_pretrained("path/to/this/folder")
+{% if header.tokenizer -%}
+logits = model(**inputs).logits
+{% else -%}
 logits = model({{ "input_ids=ids, attention_mask=mask" if texts else "pixel_values=x" }}).logits
+{% endif -%}
 ```
 {% endif %}
 ## Versions
@@ -202,6 +212,11 @@ def _reads_texts(header: Header) -> bool:
 
 
 def _normalised(header: Header) -> str:
+    if header.tokenizer:
+        return (
+            f"`tokenizer.json` encodes texts as in training: at most {header.shape[0]} tokens are used, of "
+            f"{header.shape[1]:,} that the model knows."
+        )
     if _reads_texts(header):
         return "Texts are encoded by the tokenizer of the training data, padded with 0 at the right (mask 0)."
     mean, std = ([round(value, 6) for value in values] for values in (header.mean, header.std))

@@ -133,10 +133,11 @@ def _examples(data: Own, facts: wire.About) -> Examples:
     """Return the node's data with the server's classes and statistics, so that all clients normalise alike."""
     mean, std = (torch.tensor(facts[key]) for key in ("mean", "std"))
     classes = wire.whole(facts, "classes")
+    vocabulary = wire.whole(facts, "vocabulary") if "vocabulary" in facts else 0
     if isinstance(data, Examples):
-        return replace(data, classes=classes, mean=mean, std=std)
+        return replace(data, classes=classes, mean=mean, std=std, vocabulary=data.vocabulary or vocabulary)
     x, y = data
-    return Examples(x, y.long(), classes, mean, std)
+    return Examples(x, y.long(), classes, mean, std, vocabulary=vocabulary)
 
 
 def _alone(own: Examples, client: int, clients: int) -> Federation:

@@ -178,6 +178,7 @@ def _statistics(train: Examples) -> dict[str, ConfigRecordValues]:
     """Return the statistics by which nodes with their own data normalise it, so that all clients do so alike."""
     return {
         "classes": train.classes,
+        "vocabulary": train.vocabulary,
         "mean": [float(m) for m in train.mean.flatten()],
         "std": [float(s) for s in train.std.flatten()],
     }

@@ -163,11 +163,14 @@ def _encoded(experiment: Experiment, federation: Federation, location: Location)
     """Encode the texts of a federation that is split already: a tokenizer may learn from its pool only."""
     data, server = experiment.data, experiment.models.server
     archs = [*experiment.models.weights, *([server] if server else [])]
-    settings = {"tokenizer": data.tokenizer, "vocabulary": data.vocabulary, "max_length": data.max_length}
-    try:
-        return encode_federation(federation, **settings, archs=archs, location=location)  # type: ignore[arg-type]
-    except FedfuseError as error:
-        raise ConfigError([Problem("data.tokenizer", data.tokenizer, str(error))]) from error
+    return encode_federation(
+        federation,
+        tokenizer=data.tokenizer,
+        vocabulary=data.vocabulary,
+        max_length=data.max_length,
+        archs=archs,
+        location=location,
+    )
 
 
 def _roles(experiment: Experiment, algorithm: Algorithm) -> Roles:

@@ -216,7 +216,7 @@ def test_paths_and_ids_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(FedfuseError, match=r"there is no \./nothing: give a parquet or CSV file"):
         load("./nothing")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FedfuseError, match="holds no parquet files, and no images"):
+    with pytest.raises(FedfuseError, match="holds no parquet or CSV files, and no images"):
         load(str(tmp_path / "empty"))
     importlib.import_module("datasets")  # seconds on a busy machine; what is timed is that no network is waited for
     began = time.monotonic()

@@ -43,9 +43,9 @@ def files_or_hub(
     """Images or texts from a hub id, a parquet or CSV file or a folder of them, or a folder of images per class.
 
     `text` names the column of texts, or two columns for pairs. Columns that are not named are chosen by type if only
-    one fits. Integer, string and class columns besides the label (or only those in `columns`) become `Examples.columns`, so
-    that users can be clients. Without a test split, a seeded stratified `holdout` of the training data is the test
-    data. Hub data is cached by id and revision: name a newer revision to get newer data.
+    one fits. Integer, string and class columns besides the label (or only those in `columns`) become
+    `Examples.columns`, so that users can be clients. Without a test split, a seeded stratified `holdout` of the
+    training data is the test data. Hub data is cached by id and revision: name a newer revision to get newer data.
     """
     how = Reading(image, label, config, size, columns, train, test, holdout, revision, text)
     for place in places(location, id_or_path):

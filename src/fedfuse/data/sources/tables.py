@@ -123,7 +123,7 @@ def _split(name: str, splits: Splits, wanted: str, role: str) -> Any:
 
 def _hidden(table: Any, label: str) -> bool:
     """Whether all labels of the table are negative, as hidden ones are."""
-    from pyarrow import compute
+    from pyarrow import compute  # type: ignore[import-untyped, unused-ignore]
 
     if label not in table.features or _kind(table.features[label]) not in ("class", "integer"):
         return False

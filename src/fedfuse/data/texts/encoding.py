@@ -135,9 +135,9 @@ def _encode_chunk(
     backend.no_truncation()
     found = backend.encode_batch(list(chunk))
     full = np.fromiter((len(encoding) for encoding in found), np.int64, len(found))
-    if len(long := np.flatnonzero(full > max_length)):
+    if long := np.flatnonzero(full > max_length).tolist():
         backend.enable_truncation(max_length)
-        for row, encoding in zip(long.tolist(), backend.encode_batch([chunk[row] for row in long]), strict=True):
+        for row, encoding in zip(long, backend.encode_batch([chunk[row] for row in long]), strict=True):
             found[row] = encoding
     return [encoding.ids for encoding in found], [encoding.type_ids for encoding in found], full
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from fedfuse.data.examples import Examples
@@ -29,20 +29,10 @@ class TextLengths:
         """The summary of lengths (n,), of which those above `limit` are cut."""
         if not len(lengths):
             return TextLengths(0.0, 0.0, 0.0, 0.0, 0, 0.0)
-        values = lengths.double()
-        ranks = [
-            torch.quantile(values, q).item() if len(values) < _MOST else _rank(values, q) for q in (0.5, 0.9, 0.99)
-        ]
-        return TextLengths(
-            values.mean().item(), *ranks, int(lengths.max()), (lengths > limit).double().mean().item()
-        )  # fmt: skip
-
-
-_MOST = 1 << 24  # values that torch.quantile takes
-
-
-def _rank(values: Tensor, share: float) -> float:
-    return values.kthvalue(1 + int(share * (len(values) - 1))).values.item()
+        values = lengths.numpy()
+        median, p90, p99 = np.quantile(values, (0.5, 0.9, 0.99)).tolist()
+        cut = float((values > limit).mean())
+        return TextLengths(float(values.mean()), median, p90, p99, int(values.max()), cut)
 
 
 @dataclass(frozen=True)

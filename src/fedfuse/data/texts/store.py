@@ -56,7 +56,7 @@ class Texts:
 
     def entries(self, index: Tensor) -> Iterator[list[Entry]]:
         """Yield the texts, or pairs, at `index` (n,), a chunk at a time."""
-        content = memoryview(self.content.numpy())
+        content = memoryview(self.content.numpy().data)
         bounds = torch.cat([torch.zeros(1, dtype=torch.int64), self.ends.reshape(-1)])
         count = self.ends.shape[1]
         for rows in torch.split(index, CHUNK):

@@ -48,7 +48,8 @@ class Tokenizer:
     @cached_property
     def vocabulary(self) -> int:
         """One more than the highest token."""
-        return 1 + max(self.backend().get_vocab(with_added_tokens=True).values())
+        tokens: dict[str, int] = self.backend().get_vocab(with_added_tokens=True)
+        return 1 + max(tokens.values())
 
     @cached_property
     def max_length(self) -> int:
