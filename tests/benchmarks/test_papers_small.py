@@ -81,3 +81,21 @@ def test_fed_et_writes_its_table_and_picture(monkeypatch: pytest.MonkeyPatch, tm
     sent = {name: float(line.split("│")[4]) for line in (tmp_path / "fed_et.txt").read_text().splitlines()
             for name in ("FedAvg", "FedDF", "Fed-ET, lambda 0.05") if f" {name} " in line}  # fmt: skip
     assert sent["FedAvg"] > 2 * sent["Fed-ET, lambda 0.05"] > 2 * sent["FedDF"]
+
+
+def test_one_bit_writes_its_tables_and_picture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On the digits instead of CIFAR-10: one-bit nets and four formats run, each as much smaller as it should be."""
+    monkeypatch.syspath_prepend(SCRIPTS)
+    one_bit = importlib.import_module("one_bit")
+    monkeypatch.setattr(one_bit, "ALPHAS", (1.0,))
+    digits = {"data.source": "digits", "data.pool.kind": "split", "data.pool.size": 128, "partition.min_size": 1,
+              "run.fraction": 0.1, "run.workers": 1}  # fmt: skip
+    one_bit.main(["--seeds", "1", "--rounds", "1", "--epochs", "1", "--steps", "1", "--out", str(tmp_path)], digits)
+    assert wrote(tmp_path, "one_bit.png", "one_bit.svg", "one_bit.txt")
+    text = (tmp_path / "one_bit.txt").read_text()
+    assert "70.27" in text
+    smaller = {name: float(line.split("│")[3]) for line in text.splitlines()
+               for name in ("float32", "int8", "1bit", "one-bit net, FedDF, BN") if f" {name} " in line}  # fmt: skip
+    assert smaller["float32"] == 1
+    assert 3.7 < smaller["int8"] < 4
+    assert smaller["1bit"] == smaller["one-bit net, FedDF, BN"] > 16

@@ -144,7 +144,7 @@ def test_a_node_of_another_version_says_so(tmp_path: Path) -> None:
     run = deployed(tmp_path, experiment())
     content = wire.content({"protocol": 99, "client": 0}, wire.TASK, wire.array_of(b""))
     message = Message(content, NODE_OF[0], "train")
-    with pytest.raises(fedfuse.FedfuseError, match=r"version 99, .* version 1: install the same fedfuse"):
+    with pytest.raises(fedfuse.FedfuseError, match=r"version 99, .* version 2: install the same fedfuse"):
         run.grid.app(message, run.grid.contexts[NODE_OF[0]])
 
 

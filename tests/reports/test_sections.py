@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import fedfuse
 from fedfuse.reports.elements import Choice, Section, Table, Words, figures_and_tables
 from fedfuse.reports.figure import Bars, Curves, Heat
 from fedfuse.reports.page import Report, report_of
@@ -222,3 +223,29 @@ def test_the_command_makes_the_run_again(tmp_path: Path) -> None:
     run = a_run(tmp_path / "my run", [0.5])
     result = [b.text for b in section(report_of([run]), "origin").blocks if isinstance(b, Words) and b.code]
     assert result == [f"fedfuse run '{run}/experiment.toml' --out again"]
+
+
+def test_accuracy_is_drawn_against_uploaded_bytes(compared: Path) -> None:
+    figure = block(report_of([compared]), "accuracy-by-upload")
+    assert isinstance(figure, Curves)
+    # 400 bytes a round; FedAvg first: the means of (0.4, 0.7) and (0.8, 0.6).
+    assert figure.series[0].x == pytest.approx([0.0004, 0.0008])
+    assert figure.series[0].y == pytest.approx([55.0, 70.0])
+
+
+def test_a_clients_upload_is_shown_if_one_is_in_fewer_bits(tmp_path: Path) -> None:
+    made = fedfuse.Experiment(
+        data={"source": "synthetic", "examples": 60, "classes": 3, "shape": [4]},
+        partition={"clients": 2},
+        models={"clients": {"mlp:8-6:1bit": 1, "mlp:8-6": 1}},
+        local={"steps": 1, "batch_size": 8},
+        run={"rounds": 1, "workers": 1},
+    )
+    fedfuse.run(made, tmp_path / "mixed")
+    fedfuse.run(made.with_settings({"models.clients": "mlp:8-6"}), tmp_path / "plain")
+    table = block(report_of([tmp_path / "mixed"]), "clients")
+    assert isinstance(table, Table)
+    assert {row[list(table.columns).index("upload")] for row in table.rows} == {"1bit, one-bit net", "float32"}
+    plain = block(report_of([tmp_path / "plain"]), "clients")
+    assert isinstance(plain, Table)
+    assert "upload" not in plain.columns

@@ -49,12 +49,12 @@ class FederationFacts:
     labels: Sequence[str]
     counts: Sequence[Sequence[int]]  # (K, C)
     architectures: Sequence[str]  # of each client
-    uploads: Sequence[str]  # how each client sends its model
     reported: Sequence[str]  # the architectures whose mean accuracy is the run's
     examples: ExampleCounts
     shape: Sequence[int]  # of one input
     run: str  # the fingerprint of the run
     texts: TextFacts | None = None  # the lengths of texts, if the data are texts
+    uploads: Sequence[str] = ()  # how each client sends its model
 
     @staticmethod
     def of(ctx: Context, run: str) -> FederationFacts:
@@ -64,12 +64,12 @@ class FederationFacts:
             labels=list(data.labels),
             counts=data.counts.tolist(),
             architectures=list(ctx.archs),
-            uploads=[str(ctx.precision(client)) for client in range(len(ctx.archs))],
             reported=list(ctx.reported),
             examples=ExampleCounts(len(data.train), len(data.validation), len(data.test), pool),
             shape=list(data.train.shape),
             run=run,
             texts=text_facts(data),
+            uploads=[str(ctx.precision(client)) for client in range(len(ctx.archs))],
         )
 
 

@@ -109,6 +109,8 @@ def catalogue() -> list[Table]:
     zoo = {name: entry.description for name, entry in models.ZOO.items()}
     zoo |= {name: entry.description for name, entry in models.TEXT_NETS.items()}
     order = ["algorithms", *parts, "experiments", "models", "partitions", "data sources", "pools"]
+    zoo["NAME:1bit"] = "one-bit weights, with straight-through gradients (Rastegari et al. 2016); any of these nets"
+    zoo["NAME:int8, NAME:bfloat16"] = "in models.clients: how a client uploads its model, as local.upload for all"
     entries |= {"experiments": first_lines, "models": zoo}
     return [_definitions(title, entries[title]) for title in order]
 
