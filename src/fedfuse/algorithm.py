@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, ParamSpec, Protocol, runtime_checkable
 
 from fedfuse.context import Context
-from fedfuse.facts import Facts
+from fedfuse.facts import Facts, Score
 from fedfuse.models.shared_head import with_head
 from fedfuse.select import Selection
 from fedfuse.types import Extras, FedfuseError, Groups, ServerState, Task, Update
@@ -77,6 +77,20 @@ class LargeModel:
         return Roles(weights, with_head(named_server(server), self.head))
 
 
+@dataclass(frozen=True)
+class NoServerModel:
+    """Only clients have models. The algorithm must say how they are scored (`Algorithm.scores`)."""
+
+    def __call__(self, clients: Mapping[str, float], server: str | None) -> Roles:
+        return Roles(clients, small_models=False)
+
+
+class Scores(Protocol):
+    """How an algorithm without a model at the server is scored: by architecture, and the validation accuracy if any."""
+
+    def __call__(self, server: ServerState, ctx: Context) -> tuple[Mapping[str, Score], float | None]: ...
+
+
 def named_server(server: str | None) -> str:
     """Return the architecture of the server's large model; raise an error if none is named."""
     if server is None:
@@ -135,6 +149,7 @@ class Algorithm:
     expect: Expect = field(default_factory=NothingMore)
     models: ModelRoles = field(default_factory=ClientModels)
     selection: Selection = "uniform"  # how cohorts are drawn, unless the experiment sets it
+    scores: Scores | None = None  # by default the server's models are evaluated
     check: Callable[[Context], None] = any_experiment  # raises a FedfuseError for an experiment that it cannot run
     # The function and arguments that made it, so that a file can name them.
     made_by: tuple[Callable[..., Algorithm], Mapping[str, Any]] | None = field(default=None, compare=False, repr=False)

@@ -89,7 +89,10 @@ class Spread:
 
 @dataclass(frozen=True)
 class ClientQuality(Spread):
-    """Accuracies of the clients' models on the probe; `confidence` counts the predictions of all of them."""
+    """Accuracies of the clients' models, or of a posterior's samples, on the probe, each model by itself.
+
+    `confidence` counts the predictions of all of them.
+    """
 
     confidence: ConfidenceBins | None = None
 
@@ -126,6 +129,7 @@ class Facts:
 
     teachers: int | None = None  # the number of models that taught
     clients: ClientQuality | None = None
+    samples: ClientQuality | None = None  # of the models that were drawn from a posterior
     ensemble: EnsembleQuality | None = None
     agreement: Mapping[str, float] = field(default_factory=dict)  # client -> share of rows with the ensemble's class
     students: Mapping[str, Student] = field(default_factory=dict)  # by architecture

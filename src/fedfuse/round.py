@@ -5,7 +5,7 @@ Selection, before it, and checkpoints, after it, are in `runs/run.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -53,8 +53,7 @@ def run_round(
         if isinstance(problem, NotFiniteError):
             note += f"; {suspects(updates.clients, {})}"
     with clock.stage("evaluate"):
-        scores, details = evaluate_models(state, ctx)
-        validation = validation_accuracy(state, ctx)
+        scores, details, validation = evaluate_state(algorithm, state, ctx)
     return state, RoundRecord(
         round=state.round,
         cohort=cohort,
@@ -73,6 +72,16 @@ def run_round(
         facts=facts,
         details=details,
     )
+
+
+def evaluate_state(
+    algorithm: Algorithm, state: ServerState, ctx: Context
+) -> tuple[Mapping[str, Score], dict[str, Details], float | None]:
+    """Return scores by architecture, details of the server's models, and the validation accuracy."""
+    if algorithm.scores is not None:
+        scores, validation = algorithm.scores(state, ctx)
+        return scores, {}, validation
+    return *evaluate_models(state, ctx), validation_accuracy(state, ctx)
 
 
 def evaluate_models(server: ServerState, ctx: Context) -> tuple[dict[str, Score], dict[str, Details]]:

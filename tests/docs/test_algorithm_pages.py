@@ -12,7 +12,7 @@ import pytest
 
 import fedfuse
 from fedfuse import signature
-from fedfuse.algorithm import ClientModels
+from fedfuse.algorithm import ClientModels, NoServerModel
 from fedfuse.algorithms import ALGORITHMS
 from fedfuse.algorithms.fedbe import DISTILLERS, POSTERIORS
 from fedfuse.fusion import Distilled
@@ -126,5 +126,6 @@ def test_the_choice_has_every_algorithm() -> None:
     assert rows.keys() == ALGORITHMS.keys()
     for name, row in rows.items():
         algorithm = ALGORITHMS[name]()
-        assert ("large" in row[2]) == (not isinstance(algorithm.models, ClientModels)), name
-        assert row[1].startswith("yes") == (isinstance(algorithm.fuse, Distilled) or name == "ds-fl"), name
+        assert ("large" in row[2]) == (not isinstance(algorithm.models, ClientModels | NoServerModel)), name
+        outputs = name in ("ds-fl", "decentralised-logits")
+        assert row[1].startswith("yes") == (isinstance(algorithm.fuse, Distilled) or outputs), name

@@ -363,3 +363,18 @@ def test_a_kept_start_is_the_average_and_the_record_says_so(round) -> None:
     assert "the start is kept" in facts.students["mlp:8"].reason
     ruined, _ = Distilled(distiller=replace(ruinous, keep_start=False))(server, updates, ctx)
     assert not same(ruined.models["mlp:8"], average)
+
+
+def test_samples_are_measured_one_by_one_beside_the_clients(round) -> None:
+    ctx, server, updates = round
+    union = Union(Clients(), Anchors(), Samples(DirichletMixture(), 3))
+    _, facts = Distilled(ensemble=union, distiller=QUICK, probe=50)(server, updates, ctx)
+    assert sum(facts.clients.confidence.count) == 4 * 50
+    assert sum(facts.samples.confidence.count) == 3 * 50  # not the average, which no sample is
+    assert sum(facts.ensemble.confidence.count) == 50
+    assert sum(facts.samples.confidence.right) == pytest.approx(3 * 50 * facts.samples.mean)
+    assert facts.samples.worst <= facts.samples.mean <= facts.samples.best
+    _, none = Distilled(distiller=QUICK)(server, updates, ctx)
+    assert none.samples is None
+    _, off = Distilled(ensemble=union, distiller=QUICK, probe=0)(server, updates, ctx)
+    assert off.samples is off.clients is None

@@ -94,6 +94,7 @@ class Stopping(Silent):
 # In workers those whose clients remember, and the plainest of the others: what is resumed there is client memory.
 RESUMED = [(name, 1) for name in NAMES if name != "one-shot"]
 RESUMED += [(name, 2) for name in ("fedavg", "feddf", "scaffold", "moon", "ds-fl", "fedgkt", "fedma", NAMES[-2])]
+RESUMED += [("decentralised-logits", 2)]
 
 
 @pytest.mark.parametrize(("name", "workers"), RESUMED)

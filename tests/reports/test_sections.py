@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import fedfuse
+from fedfuse.facts import ClientQuality
 from fedfuse.reports.elements import Choice, Section, Table, Words, figures_and_tables
 from fedfuse.reports.figure import Bars, Curves, Heat
 from fedfuse.reports.page import Report, report_of
@@ -157,6 +159,16 @@ def test_confusion_and_classes(compared: Path) -> None:
     assert heat.shares[2] == [25.0, 25.0, 50.0]
     assert list(classes.bars[0].values) == [75.0, 100.0, 50.0]
     assert list(classes.categories) == ["cat", "dog", "owl"]
+
+
+def test_histograms_of_samples_stand_beside_those_of_clients(tmp_path: Path) -> None:
+    with_samples = replace(FACTS[-1], samples=ClientQuality(0.5, 0.4, 0.6, BINS))
+    run = a_run(tmp_path / "run", [0.5, 0.6], algorithm="fedbe", facts=[FACTS[0], with_samples])
+    names = [each.key for each in section(report_of([run]), "calibration").blocks if isinstance(each, Bars)]
+    assert names == ["confidence-clients", "confidence-samples", "confidence-ensemble", "confidence-student"]
+    samples = block(report_of([run]), "confidence-samples")
+    assert isinstance(samples, Bars)
+    assert [bar.values[14] for bar in samples.bars] == [60.0, 20.0]  # of 10 answers 6 right and 2 wrong
 
 
 def test_the_calibration_error_by_hand() -> None:

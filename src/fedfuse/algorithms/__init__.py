@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from fedfuse.algorithm import Algorithm
+from fedfuse.algorithms.decentralised_logits import decentralised_logits
 from fedfuse.algorithms.ds_fl import ds_fl
 from fedfuse.algorithms.fed_et import fed_et
 from fedfuse.algorithms.fedavg import fedavg
@@ -30,11 +31,13 @@ ALGORITHMS: Mapping[str, Callable[..., Algorithm]] = {
     "fedma": fedma,
     "fed-et": fed_et,
     "ds-fl": ds_fl,
+    "decentralised-logits": decentralised_logits,
     "fedgkt": fedgkt,
 }
 
 __all__ = [
     "ALGORITHMS",
+    "decentralised_logits",
     "ds_fl",
     "fed_et",
     "fedavg",

@@ -18,6 +18,7 @@ from typing_extensions import is_protocol
 from fedfuse import signature
 from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms import ALGORITHMS
+from fedfuse.algorithms.decentralised_logits.topology import Complete, RandomNeighbours, Ring, Topology
 from fedfuse.algorithms.ds_fl.entropy_reduction import EntropyReduced
 from fedfuse.algorithms.settings import SettingOf, missing_setting
 from fedfuse.config.named import NamedSection, Problem
@@ -62,6 +63,7 @@ PARTS: Mapping[Any, Mapping[str, type[Any]]] = {
     },
     Distiller: {"adam": AdamCosine, "sgd": SGD, "swa": SWA},
     Posterior: {"gaussian": DiagonalGaussian, "dirichlet": DirichletMixture, "delta-gaussian": DeltaGaussian},
+    Topology: {"ring": Ring, "complete": Complete, "random": RandomNeighbours},
     Ensemble: {"clients": Clients, "anchors": Anchors, "samples": Samples, "union": UnionOfEnsembles},
 }
 

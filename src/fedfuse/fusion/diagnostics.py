@@ -49,6 +49,26 @@ class Votes:
         return self._entropy / max(1, self.teachers)
 
 
+class _Models:
+    """Accuracies and confidences of several models, each by itself."""
+
+    def __init__(self) -> None:
+        self._accuracies: list[float] = []
+        self._confidence: ConfidenceBins | None = None
+
+    def add(self, logits: Tensor, y: Tensor) -> None:
+        """Add one model's logits (N, C) for labels (N,)."""
+        self._accuracies.append(accuracy(logits, y))
+        bins = confidence_bins(torch.softmax(logits, 1), y)
+        self._confidence = bins if self._confidence is None else self._confidence + bins
+
+    def value(self) -> ClientQuality | None:
+        if not self._accuracies:
+            return None
+        spread = Spread.of(self._accuracies)
+        return ClientQuality(spread.mean, spread.worst, spread.best, self._confidence)
+
+
 class Diagnostics:
     """Measures clients, teachers and ensemble on the first `size` rows of labeled data; without rows, nothing."""
 
@@ -57,9 +77,8 @@ class Diagnostics:
         self._rows = torch.arange(min(size, len(data)))
         self._y = data.y[self._rows]
         self._target = target
-        self._accuracies: list[float] = []  # of the clients
+        self._clients, self._samples = _Models(), _Models()
         self._predictions: dict[int, Tensor] = {}  # (N,) of each client, two bytes a row
-        self._confidence: ConfidenceBins | None = None  # of all clients together
         self._running: RunningTarget | None = None
         self._votes: Votes | None = None
 
@@ -70,10 +89,13 @@ class Diagnostics:
     def add_client(self, client: int, logits: Tensor | None) -> None:
         if logits is None:
             return
-        self._accuracies.append(accuracy(logits, self._y))
+        self._clients.add(logits, self._y)
         self._predictions[client] = logits.argmax(1).to(torch.int16)
-        bins = confidence_bins(torch.softmax(logits, 1), self._y)
-        self._confidence = bins if self._confidence is None else self._confidence + bins
+
+    def add_sample(self, logits: Tensor | None) -> None:
+        """Add one model that was drawn from a posterior."""
+        if logits is not None:
+            self._samples.add(logits, self._y)
 
     def add_teacher(self, logits: Tensor | None, weight: float) -> None:
         if logits is None:
@@ -91,10 +113,7 @@ class Diagnostics:
 
     def value(self) -> Facts:
         """Return the clients' accuracies, and the quality of the labels for the student (sharpened, softened)."""
-        if not self._accuracies and self._running is None:
-            return Facts()
-        spread = Spread.of(self._accuracies) if self._accuracies else None
-        clients = None if spread is None else ClientQuality(spread.mean, spread.worst, spread.best, self._confidence)
+        clients, samples = self._clients.value(), self._samples.value()
         if self._running is None or self._votes is None:
             return Facts(clients=clients)
         probs = self._running.value().probs
@@ -103,7 +122,7 @@ class Diagnostics:
             score.accuracy, score.nll, score.ece, score.confidence,
             disagreement=self._votes.disagreement(), entropy=self._votes.entropy(),
         )  # fmt: skip
-        return Facts(clients=clients, ensemble=ensemble, agreement=self._agreement(probs))
+        return Facts(clients=clients, samples=samples, ensemble=ensemble, agreement=self._agreement(probs))
 
     def _agreement(self, probs: Tensor) -> dict[str, float]:
         """Return how often each client predicts the same class as the ensemble, with probabilities (N, C)."""

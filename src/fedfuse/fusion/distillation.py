@@ -182,6 +182,8 @@ class _TeacherRuns:
         self.diagnostics.add_teacher(on_probe, teacher.weight)
         if client is not None:
             self.diagnostics.add_client(client, on_probe)
+        if teacher.sample:
+            self.diagnostics.add_sample(on_probe)
 
     def quality(self, model: Snapshot, name: str) -> Quality:
         """Return the model's quality on the probe and, where there is any, on validation data."""

@@ -20,6 +20,7 @@ class Teacher:
     name: str  # for errors and records
     model: Snapshot
     weight: float = 1.0
+    sample: bool = False  # drawn from a posterior
 
 
 class RunningEnsemble(Protocol):
@@ -112,7 +113,7 @@ class _RunningSamples:
             sampler = running.value()
             for number in range(self._count):
                 rng = self._ctx.rng("sample", self._ctx.round, arch, number)
-                yield Teacher(f"sample {number + 1} of {arch}", sampler.sample(rng, number))
+                yield Teacher(f"sample {number + 1} of {arch}", sampler.sample(rng, number), sample=True)
 
 
 @dataclass(frozen=True)

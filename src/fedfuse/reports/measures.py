@@ -11,7 +11,7 @@ from typing import Literal
 from fedfuse.facts import ConfidenceBins, Quality
 from fedfuse.records.record import RoundRecord
 
-Who = Literal["clients", "average", "ensemble", "student"]
+Who = Literal["clients", "samples", "average", "ensemble", "student"]
 
 
 def mean_client(record: RoundRecord) -> float | None:
@@ -43,6 +43,8 @@ def confidence(record: RoundRecord, who: Who) -> ConfidenceBins | None:
     """Return right and wrong answers by confidence; averages and students are summed over architectures."""
     if who == "clients":
         return record.facts.clients.confidence if record.facts.clients else None
+    if who == "samples":
+        return record.facts.samples.confidence if record.facts.samples else None
     if who == "ensemble":
         return record.facts.ensemble.confidence if record.facts.ensemble else None
     return total([quality.confidence for quality in _qualities(record, who) if quality and quality.confidence])

@@ -34,13 +34,13 @@ class PublicRows:
 
     def __post_init__(self) -> None:
         if self.rows < 1:
-            raise FedfuseError(f"ds-fl: rows = {self.rows}: give the number of public examples in a round, 1 or more")
+            raise FedfuseError(f"rows = {self.rows}: give the number of public examples in a round, 1 or more")
 
     def __call__(self, round: int, ctx: Context) -> tuple[Pool, Tensor]:
         """Return the pool, and the round's row numbers (n,) in it."""
         pool = ctx.at(round).pool
         if pool is None:
-            raise FedfuseError("ds-fl exchanges predictions on public, unlabeled data: set data.pool")
+            raise FedfuseError("clients exchange predictions on public, unlabeled data: set data.pool")
         return pool, torch.randperm(len(pool), generator=ctx.rng("public rows", round))[: self.rows]
 
 
@@ -75,6 +75,17 @@ class ExpectProbabilities:
         return {PREDICTED: {"probs": TensorSpec((len(rows), ctx.nets.classes), low=0.0, high=1.0)}}
 
 
+def row_problem(probs: Tensor) -> str | None:
+    """Return why these (n, C) are no probabilities, or None."""
+    worst = float((probs.sum(1) - 1).abs().max())
+    return f"the sum of a row of its probabilities differs from 1 by {worst:.3g}" if worst > NEAR else None
+
+
+def log_probabilities(probs: Tensor) -> Tensor:
+    """Return logits (n, C) whose softmax gives the probabilities (n, C) again."""
+    return probs.clamp(min=torch.finfo(probs.dtype).tiny).log()
+
+
 @dataclass(frozen=True)
 class LabelsAveraged:
     """Turns the clients' probabilities into the global soft labels, and trains every model of the server on them.
@@ -97,10 +108,10 @@ class LabelsAveraged:
         dropped: dict[str, str] = {}
         for update in updates:
             probs = update.extra[PREDICTED]["probs"]
-            if (worst := float((probs.sum(1) - 1).abs().max())) > NEAR:
-                dropped[str(update.client)] = f"the sum of a row of its probabilities differs from 1 by {worst:.3g}"
+            if (problem := row_problem(probs)) is not None:
+                dropped[str(update.client)] = problem
                 continue
-            logits = probs.clamp(min=torch.finfo(probs.dtype).tiny).log()  # their softmax gives the probabilities again
+            logits = log_probabilities(probs)
             labelling.add(logits, f"client {update.client}")
             votes.add(logits)
         facts = Facts(teachers=labelling.teachers, dropped=dropped)

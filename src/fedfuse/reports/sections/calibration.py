@@ -1,4 +1,4 @@
-"""Confidence against accuracy (FedBE, Figure 8), for clients, ensemble and student."""
+"""Confidence against accuracy (FedBE, Figure 8): clients and posterior samples one by one, their ensemble, student."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedfuse.reports.measures import Who
 from fedfuse.reports.variants import Variant
 
 FEW = 5  # bins with fewer answers are omitted
-COLOURS: Mapping[str, int] = {"clients": 7, "average": 1, "ensemble": 2, "student": 0}
+COLOURS: Mapping[str, int] = {"clients": 7, "samples": 3, "average": 1, "ensemble": 2, "student": 0}
 
 
 def section(variants: Sequence[Variant]) -> Section | None:
@@ -25,13 +25,15 @@ def section(variants: Sequence[Variant]) -> Section | None:
 
 
 def _of(variant: Variant) -> list[Figure]:
-    who: tuple[Who, ...] = ("clients", "average", "ensemble", "student")
+    who: tuple[Who, ...] = ("clients", "samples", "average", "ensemble", "student")
     bins: dict[str, ConfidenceBins] = {name: total for name in who if (total := _last(variant, name)) is not None}
     if not bins and (model := _model(variant)) is not None:
         return [_reliability(variant, {"model": model}), _histogram(variant, "model", model)]
     if not bins:
         return []
-    histograms = [_histogram(variant, name, total) for name, total in bins.items() if name != "average"]
+    # The average is drawn where there are samples, whose centre it is.
+    drawn = {name: total for name, total in bins.items() if name != "average" or "samples" in bins}
+    histograms = [_histogram(variant, name, total) for name, total in drawn.items()]
     return [_reliability(variant, bins), *histograms]
 
 
