@@ -83,5 +83,5 @@ def trunk_and_head(net: nn.Module) -> tuple[Layer, Layer]:
         return partial(call, net[:-1]), net[-1]
     raise FedfuseError(
         f"the features of a {type(net).__name__} are unknown: use a fedfuse.models.Classifier, or a Sequential that "
-        "ends in a linear layer"
+        "ends in a linear layer, or, for texts, name the pooling of an encoder, as in hf:<id or folder>:pool=mean"
     )
