@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,16 @@ def texts(rows: int, seed: int) -> tuple[dict[str, Tensor], Tensor]:
 
 
 @pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A folder with a configuration and no weights."""
-    folder = tmp_path_factory.mktemp("bert")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A folder with a configuration and no weights. Its name is always the same: initial weights depend on it."""
+    folder = tmp_path_factory.mktemp("text") / "bert"
     transformers.BertConfig(
         vocab_size=WORDS, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
         max_position_embeddings=16, hidden_dropout_prob=0.1,
     ).save_pretrained(folder)  # fmt: skip
-    return f"hf:{folder}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder.parent)
+        yield "hf:./bert"
 
 
 def experiment(bert: str, algorithm: dict[str, Any], **run: object) -> fedfuse.Experiment:
@@ -74,7 +77,7 @@ class Stopping(Silent):
 def test_texts_are_learned_by_the_same_loops(bert: str, algorithm: dict[str, Any], tmp_path: Path) -> None:
     run = fedfuse.run(experiment(bert, algorithm), tmp_path)
     assert not any(record.rejected for record in run.history), run.history[0].rejected
-    assert run.final.test_accuracy > 0.4  # by chance 0.33; initial weights depend on the folder's name
+    assert run.final.test_accuracy > 0.5  # by chance 0.33
     assert run.final.note is None
 
 
