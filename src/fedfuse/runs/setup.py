@@ -83,10 +83,10 @@ def _samples(federation: Federation) -> dict[str, Batch]:
     if isinstance(train.x, Tensor):
         return {f"2 inputs of shape {train.shape}": torch.zeros(2, *train.shape)}
     samples = {f"2 inputs of shape {train.shape}": train.batch(torch.zeros(2, dtype=torch.int64))}
-    splits = {"training": train, "validation": federation.validation, "test": federation.test, "pool": federation.pool}
+    splits = {"training": train, "validation": federation.validation, "test": federation.test}
+    if federation.pool is not None:
+        splits["pool"] = federation.pool
     for split, examples in splits.items():
-        if examples is None:
-            continue
         for name, rows in examples.extremes().items():
             what = f"{split} examples {rows[0]} and {rows[1]}, which have the least and the greatest {name}"
             samples[what] = examples.batch(torch.tensor(rows))
