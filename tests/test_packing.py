@@ -76,7 +76,7 @@ def test_bfloat16_is_off_by_a_256th_at_most(weight: Tensor) -> None:
 
 @given(weights())
 def test_one_bit_keeps_signs_and_the_mean_magnitude(weight: Tensor) -> None:
-    """alpha sign(w) with the mean |w| is the nearest such model in the squared distance (XNOR-Net, Eq. 6)."""
+    """alpha sign(w) with the mean |w| is the nearest such model in the squared distance (XNOR-Net)."""
     _, scales, back = both_ways(weight, "1bit")
     assert scales is not None
     assert torch.equal(back > 0, (weight >= 0) & (scales > 0).view(-1, 1, 1))

@@ -1,9 +1,9 @@
 """One-bit nets: convolutions and dense layers that compute with alpha sign(w), alpha the mean |w| of a filter.
 
-`resnet8:bn:1bit` is ResNet-8 with such layers (XNOR-Net, Rastegari et al. 2016, its binary-weight networks). Its
-parameters have the names and shapes of `resnet8:bn`, and are the full-precision weights w that training moves; only the
-forward pass sees their signs, so FedDF's footnote 12. The first and the last layer, norms and biases are not binarised,
-nor is anything that is not a convolution or a dense layer, such as embeddings.
+`resnet8:bn:1bit` is ResNet-8 with such layers: the binary-weight networks of XNOR-Net (Rastegari et al. 2016). Its
+parameters have the names and shapes of `resnet8:bn`, and are the full-precision weights w that training moves, as in
+FedDF's footnote 12; only the forward pass binarises them. The first and the last layer, norms and biases are not
+binarised, nor is anything that is not a convolution or a dense layer, such as embeddings.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class OneBit:
     keep: the layers that stay in full precision: the first and the last ("ends"), one of them, or none.
     gradient: what takes the place of the derivative of alpha sign(w), given the gradient g of the binarised weight:
     "clipped", g where |w| <= 1, else 0 (Hubara et al. 2016); "identity", g (Bengio et al. 2013);
-    "xnor", g (1/n + alpha [|w| <= 1]) with n weights in the filter (XNOR-Net, section 3.1).
+    "xnor", g (1/n + alpha [|w| <= 1]) with n weights in the filter (XNOR-Net).
     """
 
     keep: Keep = "ends"
