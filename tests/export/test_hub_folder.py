@@ -164,7 +164,7 @@ def test_the_card_is_true_to_the_records(run: Path, tmp_path: Path, cli: Command
         load_federation(fedfuse.load(run / "experiment.toml")).fingerprint,
         f"torch {torch.__version__}",
         "seed of the run is 0",
-        'scheme = "dirichlet"\nclients = 5\nalpha = 0.1',
+        'scheme = "dirichlet"\nclients = 5\nkeep = 1.0\nalpha = 0.1',
         "fedavg, 2 rounds, 5 clients",
         "rounds = 2",
         'fedfuse.load_model("path/to/this/folder")',

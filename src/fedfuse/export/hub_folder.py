@@ -77,7 +77,7 @@ def read_records(path: Path) -> Records:
     if not run.finished or run.federation is None or not any((path / MODELS).glob("*.safetensors")):
         raise FedfuseError(
             f"{path}: {len(run.history)} of {run.rounds} rounds are recorded, and the models are written when a run "
-            "ends: finish it with --resume, then export"
+            "ends: finish it with --resume, then export (an algorithm without a server model has none to export)"
         )
     return Records(run.experiment, run.federation, run.history)
 
