@@ -6,13 +6,13 @@ batch is one indexed read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from fedfuse.batches import Batch, lengths_of, rows_of
+from fedfuse.batches import Batch, lengths_of, rows_of, selected
 from fedfuse.types import FedfuseError
 
 
@@ -26,6 +26,7 @@ class Examples:
     mean: Tensor  # (C,) of x / 255 for images, of x for floats
     std: Tensor  # (C,)
     columns: Mapping[str, Tensor] = field(default_factory=dict)  # (N,) int64 each, for example users
+    copies: dict[torch.device, Batch] = field(init=False, default_factory=dict, repr=False, compare=False)  # of x
 
     def __len__(self) -> int:
         return len(self.y)
@@ -46,12 +47,7 @@ class Examples:
     def subset(self, index: Tensor) -> Examples:
         """The examples at `index` (n,): a copy of those rows, with the same statistics."""
         columns = {name: c[index] for name, c in self.columns.items()}
-        x = (
-            self.x.index_select(0, index)
-            if isinstance(self.x, Tensor)
-            else {name: tensor.index_select(0, index) for name, tensor in self.x.items()}
-        )
-        return replace(self, x=x, y=self.y[index], columns=columns)
+        return replace(self, x=selected(self.x, index), y=self.y[index], columns=columns)
 
     def normalise(self, x: Tensor) -> Tensor:
         """(B, ...) as stored -> (B, ...) float32 with this data's statistics; images in channels_last."""
@@ -63,6 +59,18 @@ class Examples:
             return x.to(torch.float32, memory_format=torch.channels_last).mul_(scale).add_(shift)
         return x.to(torch.float32, copy=True).mul_(scale).add_(shift)
 
+    def preparation(self, device: torch.device) -> Callable[[Batch], Batch]:
+        """Return `normalise` for rows on this device, where the statistics are sent once."""
+        if not isinstance(self.x, Tensor):
+            return _unchanged
+        there = replace(self, x=self.x[:0], mean=self.mean.to(device), std=self.std.to(device))
+
+        def normalise(rows: Batch) -> Tensor:
+            assert isinstance(rows, Tensor)
+            return there.normalise(rows)
+
+        return normalise
+
     def batch(self, index: Tensor) -> Batch:
         """The inputs (B, ...) at `index` (B,): normalised, or, of a mapping, without needless padding."""
         if not isinstance(self.x, Tensor):
@@ -73,3 +81,7 @@ class Examples:
     def lengths(self, rows: Tensor) -> Tensor | None:
         """Return the lengths of sequences (n,), so that similar ones are run together; None for other inputs."""
         return lengths_of(self.x, rows)
+
+
+def _unchanged(rows: Batch) -> Batch:
+    return rows

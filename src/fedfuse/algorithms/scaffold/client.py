@@ -48,7 +48,8 @@ class ControlChange:
         received = result.task.model
         if received is None:
             raise FedfuseError(f"client {result.task.client} was sent no model to train: brief it with send_control")
-        scale = 1 / (ctx.rate * gradients_followed(result.steps, ctx.local.momentum))
+        steps = max(1, result.steps)  # float16 may skip all of them: then x = y
+        scale = 1 / (ctx.rate * gradients_followed(steps, ctx.local.momentum))
         mean_gradient = tree.map_trees(lambda x, y: (x - y) * scale, received.params, result.model.params)
         change = tree.subtract(mean_gradient, result.task.extra[CONTROL])
         own = result.memory.get(CONTROL)
