@@ -35,6 +35,7 @@ from fedfuse.fusion import (
 )
 from fedfuse.fusion.table import TensorPool
 from fedfuse.round import run_round
+from fedfuse.runs.display import Silent
 from fedfuse.testing import answers, bits, pretend, small_context
 from fedfuse.types import FedfuseError, ServerState, Snapshot
 from fedfuse.vet import Vetting
@@ -285,7 +286,9 @@ def whole_run() -> None:
         run={"rounds": 3, "workers": 1, "device": pretend.DEVICE},
     )
     with tempfile.TemporaryDirectory() as folder:
-        straight = fedfuse.run(experiment, Path(folder) / "straight")
+        title = _Title()
+        straight = fedfuse.run(experiment.with_settings({"run.device": "auto"}), f"{folder}/straight", display=title)
+        assert title.text.endswith("· on pretend"), title.text
         resumed = Path(folder) / "resumed"
         with suppress(_Stopped):
             fedfuse.run(experiment, resumed, observers=[_Stop()])
@@ -298,6 +301,13 @@ def whole_run() -> None:
         (file,) = (resumed / "models").iterdir()
         fedfuse.load_model(file)
         assert 'device = "pretend"' in (resumed / "experiment.toml").read_text()
+
+
+class _Title(Silent):
+    text = ""
+
+    def begin(self, title: str, rounds: int, history: object) -> None:
+        self.text = title
 
 
 class _Stopped(Exception):
