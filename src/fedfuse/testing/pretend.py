@@ -106,6 +106,9 @@ _library = torch.library.Library("_", "IMPL", "PrivateUse1")  # type: ignore[no-
 _library.fallback(lambda operation, *args, **kwargs: _run(operation, args, kwargs))  # type: ignore[no-untyped-call]
 
 
+_AUTOCAST: Any = torch._C._dispatch_key_parse("AutocastPrivateUse1")
+
+
 def _autocast(operation: Any) -> Any:
     """Return the operation with its float arguments in the precision of autocast."""
 
@@ -114,7 +117,7 @@ def _autocast(operation: Any) -> Any:
         return value.to(torch.get_autocast_dtype(NAME)) if far else value
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)):
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_AUTOCAST)):
             return operation(*tree_map(cast, args), **tree_map(cast, kwargs))
 
     return run
@@ -124,4 +127,4 @@ _autocast_fallback = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")  
 _autocast_fallback.fallback(torch.library.fallthrough_kernel)  # type: ignore[no-untyped-call]
 _autocast_rules = torch.library.Library("aten", "IMPL", "AutocastPrivateUse1")  # type: ignore[no-untyped-call]
 for _name, _operation in (("linear", torch.ops.aten.linear.default), ("conv2d", torch.ops.aten.conv2d.default)):
-    _autocast_rules.impl(_name, _autocast(_operation))
+    _autocast_rules.impl(_name, _autocast(_operation))  # type: ignore[no-untyped-call]
