@@ -52,6 +52,19 @@ def dropping(classes: int, shape: tuple[int, ...]) -> nn.Module:
     return nn.Sequential(nn.Linear(shape[0], 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, classes))
 
 
+class Pixels(nn.Module):
+    """A generator: latents of one image's size, as pixels."""
+
+    latent = 64
+
+    def forward(self, z: Tensor) -> Tensor:
+        return z.sigmoid().view(-1, 1, 8, 8)
+
+
+def generator() -> nn.Module:
+    return Pixels()
+
+
 # A federation in memory.
 
 

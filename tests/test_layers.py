@@ -11,7 +11,8 @@ PACKAGE = Path(fedfuse.__file__).parent
 LAYERS = """
 types
 batches bounds codec devices dotted facts files optimizers packing rng select signature threads tree
-local_settings models predict
+feed local_settings models
+predict
 data
 context evaluate
 algorithm uploads

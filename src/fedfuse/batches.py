@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from fedfuse.types import FedfuseError
 
 Batch = Tensor | Mapping[str, Tensor]
+B = TypeVar("B", Tensor, Batch)
 MASK = "attention_mask"
+PINS = ("cuda", "xpu")  # devices that copy from pinned memory while they compute
 _PRECISION = "_fedfuse_precision"
 _NOTHING = nullcontext()
 
@@ -22,10 +24,10 @@ def forward(net: nn.Module, batch: Batch) -> Tensor:
     with autocast_of(net):
         output = call(net, batch)
     if isinstance(output, Tensor):
-        return output
+        return for_loss(output)
     logits = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
     if isinstance(logits, Tensor):
-        return logits
+        return for_loss(logits)
     raise FedfuseError(
         f"{type(net).__name__} returned a {type(output).__name__} without logits: a net returns a tensor of logits "
         "(B, C), or an object with .logits"
@@ -49,6 +51,16 @@ def set_precision(net: nn.Module, dtype: torch.dtype) -> None:
     setattr(net, _PRECISION, dtype)
 
 
+def is_float16(net: nn.Module) -> bool:
+    """Return whether `forward` computes this net in float16, so that its loss must be scaled."""
+    return net.__dict__.get(_PRECISION) is torch.float16
+
+
+def for_loss(output: Tensor) -> Tensor:
+    """Return outputs in float16 as float32: a scaled loss would exceed float16's range."""
+    return output.float() if output.dtype is torch.float16 else output
+
+
 def autocast_of(net: nn.Module) -> AbstractContextManager[Any]:
     """Return autocast as set for this net; else a context that does nothing."""
     dtype = net.__dict__.get(_PRECISION)
@@ -57,7 +69,7 @@ def autocast_of(net: nn.Module) -> AbstractContextManager[Any]:
     return torch.autocast(next(net.parameters()).device.type, dtype)
 
 
-def to_device(batch: Batch, device: torch.device | str) -> Batch:
+def to_device(batch: B, device: torch.device | str) -> B:
     """Return the batch on this device."""
     if isinstance(batch, Tensor):
         return batch.to(device, non_blocking=True)
@@ -75,8 +87,29 @@ def rows_of(batch: Batch, index: Tensor) -> Batch:
     return rows if isinstance(rows, Tensor) else trim_padding(rows)
 
 
+def nbytes(batch: Batch) -> int:
+    """Return the size of the batch in bytes."""
+    return sum(tensor.nbytes for tensor in ([batch] if isinstance(batch, Tensor) else batch.values()))
+
+
+def pin(batch: B, device: torch.device) -> B:
+    """Return the batch in pinned memory, from which copies to this device need no wait, if it takes such copies."""
+    if device.type not in PINS:
+        return batch
+    if isinstance(batch, Tensor):
+        return batch.pin_memory()
+    return {name: tensor.pin_memory() for name, tensor in batch.items()}
+
+
+def copy_rows(batch: Batch, index: Tensor) -> Batch:
+    """Return copies of the rows at `index` (B,). On the CPU, index_select takes a fraction of the time of x[index]."""
+    if isinstance(batch, Tensor):
+        return batch.index_select(0, index)
+    return {name: tensor.index_select(0, index) for name, tensor in batch.items()}
+
+
 def select_rows(batch: Batch, index: Tensor) -> Batch:
-    """Return the rows at `index` (B,), all of them."""
+    """Return the rows at `index` (B,), with all columns."""
     return batch[index] if isinstance(batch, Tensor) else {name: tensor[index] for name, tensor in batch.items()}
 
 
@@ -85,8 +118,13 @@ def trim_padding(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     mask = batch.get(MASK)
     if mask is None or mask.dim() != 2:
         return dict(batch)
-    longest = max(1, int(sequence_lengths(mask).max())) if len(mask) else mask.shape[1]
-    return {name: t[:, :longest] if t.dim() == 2 and t.shape == mask.shape else t for name, t in batch.items()}
+    return columns_up_to(batch, int(sequence_lengths(mask).max())) if len(mask) else dict(batch)
+
+
+def columns_up_to(batch: Mapping[str, Tensor], longest: int) -> dict[str, Tensor]:
+    """Cut all columns of sequences but the first `longest`, at least one."""
+    shape = batch[MASK].shape
+    return {name: t[:, : max(1, longest)] if t.shape == shape else t for name, t in batch.items()}
 
 
 def sequence_lengths(mask: Tensor) -> Tensor:

@@ -9,12 +9,13 @@ from copy import deepcopy
 from itertools import chain
 from queue import SimpleQueue
 from time import perf_counter
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from fedfuse.batches import Batch, forward, to_device
+from fedfuse.batches import forward, to_device
+from fedfuse.feed import Feed
+from fedfuse.feed import Pool as Pool
 from fedfuse.threads import cores
 
 # Rows of a batch when a net only predicts. On 3x32x32, ResNet-8 took 1.4 to 1.9 times as long per image with 512, whose
@@ -26,15 +27,6 @@ LANES = 8  # the most threads that run one net: each holds the activations of a 
 WORTH_A_LANE = 2e-3
 
 
-class Pool(Protocol):
-    """Unlabeled inputs, read by row number: `fedfuse.data.Examples` is one."""
-
-    def __len__(self) -> int: ...
-
-    def batch(self, index: Tensor) -> Batch:
-        """Row numbers (B,) -> inputs (B, ...) as a net takes them."""
-
-
 def predict(net: nn.Module, pool: Pool, rows: Tensor, batch_size: int = BATCH, lanes: int | None = None) -> Tensor:
     """Return the logits (n, C) of the net on the pool's `rows` (n,), on the CPU. The net's modes are restored.
 
@@ -44,14 +36,27 @@ def predict(net: nn.Module, pool: Pool, rows: Tensor, batch_size: int = BATCH, l
     shared: in eval mode, a net must neither write to them nor draw random numbers. torch's own layers do neither.
     """
     order = _order(pool, rows)
-    batches = torch.split(rows if order is None else rows[order], batch_size)
+    sorted_rows = rows if order is None else rows[order]
     with evaluating(net):
-        start = perf_counter()
-        first = _logits(net, pool, batches[0])
-        if lanes is None:
-            lanes = _lanes(net) if perf_counter() - start > WORTH_A_LANE else 1
-        logits = torch.cat([first, *_in_lanes(net, pool, batches[1:], min(lanes, len(batches) - 1))])
+        if (device := device_of(net)).type == "cpu":
+            logits = _on_cpu(net, pool, torch.split(sorted_rows, batch_size), lanes)
+        else:
+            logits = _on_device(net, pool, sorted_rows, batch_size, device)
     return logits if order is None else torch.empty_like(logits).index_copy_(0, order, logits)
+
+
+def _on_cpu(net: nn.Module, pool: Pool, batches: Sequence[Tensor], lanes: int | None) -> Tensor:
+    start = perf_counter()
+    first = _logits(net, pool, batches[0])
+    if lanes is None:
+        lanes = _lanes(net) if perf_counter() - start > WORTH_A_LANE else 1
+    return torch.cat([first, *_in_lanes(net, pool, batches[1:], min(lanes, len(batches) - 1))])
+
+
+@torch.no_grad()
+def _on_device(net: nn.Module, pool: Pool, rows: Tensor, batch_size: int, device: torch.device) -> Tensor:
+    fed = Feed(pool, rows, device)(torch.split(torch.arange(len(rows)), batch_size))
+    return torch.cat([forward(net, x).to("cpu", torch.float32) for x, _ in fed])
 
 
 def _order(pool: Pool, rows: Tensor) -> Tensor | None:
@@ -75,7 +80,7 @@ def evaluating(net: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def _logits(net: nn.Module, pool: Pool, index: Tensor) -> Tensor:
-    return forward(net, to_device(pool.batch(index), device_of(net))).to("cpu", torch.float32)
+    return forward(net, to_device(pool.batch(index), "cpu")).to("cpu", torch.float32)
 
 
 def device_of(net: nn.Module) -> torch.device:
@@ -86,7 +91,7 @@ def device_of(net: nn.Module) -> torch.device:
 
 def _lanes(net: nn.Module) -> int:
     """Return the number of lanes that the cores allow. Autocast is per thread, so use one lane under autocast."""
-    if device_of(net).type != "cpu" or torch.is_autocast_enabled("cpu"):
+    if torch.is_autocast_enabled("cpu"):
         return 1
     return max(1, min(LANES, cores() // torch.get_num_threads()))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import RLock
 
 import torch
@@ -37,14 +37,24 @@ def ambient(rng: torch.Generator, device: torch.device | None = None) -> Iterato
     That of the `device`, where layers may draw, is seeded too. The states are restored afterwards. Only one thread at
     a time may use them; the others wait.
     """
-    with _global_generator, _forked(device):
-        torch.manual_seed(int(torch.randint(2**62, (), generator=rng)))
+    seed = int(torch.randint(2**62, (), generator=rng))
+    with _global_generator, torch.random.fork_rng(devices=[]), _seeded(device, seed):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed devices that are not restored
         yield
 
 
-def _forked(device: torch.device | None) -> AbstractContextManager[None]:
-    """Restore the global generators of the CPU and of the device afterwards."""
+@contextmanager
+def _seeded(device: torch.device | None, seed: int) -> Iterator[None]:
+    """Seed the global generator of an accelerator, and restore it afterwards."""
     backend = None if device is None or device.type == "cpu" else getattr(torch, device.type, None)
-    if device is None or not hasattr(backend, "get_rng_state"):
-        return torch.random.fork_rng(devices=[])
-    return torch.random.fork_rng(devices=[device.index or 0], device_type=device.type)
+    if device is None or backend is None or not hasattr(backend, "get_rng_state"):
+        yield
+        return
+    place = () if device.type == "mps" else (device,)  # there is only one
+    state = backend.get_rng_state(*place)
+    try:
+        with nullcontext() if device.index is None else torch.accelerator.device_index(device.index):
+            backend.manual_seed(seed)
+        yield
+    finally:
+        backend.set_rng_state(state, *place)

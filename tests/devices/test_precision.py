@@ -1,4 +1,4 @@
-"""Products in bfloat16: every algorithm runs and learns about the same, and what is stored stays float32."""
+"""Products in half precision: every algorithm runs and learns about the same, and what is stored stays float32."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import fedfuse
+from fedfuse import optimizers
 from fedfuse.algorithms import ALGORITHMS
 from fedfuse.context import Nets
 from fedfuse.engines import InProcess
@@ -30,26 +31,44 @@ def after(name: str, precision: torch.dtype | None) -> tuple[ServerState, float]
     return server, record.test_loss
 
 
+@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_algorithm_runs_in_bfloat16(name: str) -> None:
+def test_every_algorithm_runs_in_half_precision(name: str, precision: torch.dtype) -> None:
     exact, loss = after(name, None)
-    rough, rough_loss = after(name, torch.bfloat16)
+    rough, rough_loss = after(name, precision)
     assert rough_loss == pytest.approx(loss, rel=0.05)
     moved = False
     for arch, model in rough.models.items():
         for parameter, tensor in model.params.items():
             assert tensor.dtype == torch.float32
             moved = moved or not torch.equal(tensor, exact.models[arch].params[parameter])
-    assert moved, "bfloat16 changed no bit: was it used?"
+    assert moved, "half precision changed no bit: was it used?"
 
 
-def test_the_setting_reaches_clients_in_threads_and_processes(tmp_path: Path) -> None:
+def test_a_client_in_float16_skips_steps_whose_gradients_overflow() -> None:
+    """With 2^40 as the first loss scale, its gradients overflow until it has been halved often enough."""
+    algorithm = brief("scaffold")
+    ctx = small_context(algorithm)
+    ctx = replace(ctx, nets=Nets(ctx.nets.classes, ctx.nets.shape, precision=torch.float16))
+    server = ServerState(0, ctx.initial())
+    task = algorithm.brief(server, 3, ctx)
+    steps = algorithm.local(task, {}, ctx).metrics["steps"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optimizers.LossScale.__init__, "__defaults__", (2.0**40, optimizers.INTERVAL))
+        update = algorithm.local(task, {}, ctx)
+    assert 0 < update.metrics["steps"] < steps
+    assert update.model is not None
+    assert all(bool(t.isfinite().all()) for t in (*update.model.params.values(), *update.extra["control"].values()))
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_the_setting_reaches_clients_in_processes(tmp_path: Path, precision: str) -> None:
     made = fedfuse.Experiment(
         data={"source": "synthetic", "examples": 200, "classes": 3, "shape": [4]},
         partition={"clients": 4},
         models="mlp:8",
         local={"steps": 4, "batch_size": 8},
-        run={"rounds": 1, "workers": 1, "precision": "bfloat16"},
+        run={"rounds": 1, "workers": 1, "precision": precision},
     )
     here = fedfuse.run(made, tmp_path / "here").models["mlp:8"].params
     apart = fedfuse.run(made.with_settings({"run.workers": 2}), tmp_path / "apart").models["mlp:8"].params

@@ -21,6 +21,7 @@ import torch
 import fedfuse
 from fedfuse.flower import simulation
 from fedfuse.records import events
+from fedfuse.types import FedfuseError
 from tests.command_line import ROOT, SMALL, CommandLine, environment, rounds_of
 from tests.flower.federations import bits_of
 from tests.flower.simulated import FEDAVG, experiment
@@ -149,6 +150,10 @@ def test_clients_share_the_gpus_that_there_are(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(simulation.devices, "chosen", torch.device)
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
     assert simulation._gpus_per_client("cuda", 4) == 0.5
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 3)
+    assert simulation._gpus_per_client("cuda", 2) == 1.0  # Ray refuses 1.5
+    with pytest.raises(FedfuseError, match=r'set run.device = "cuda", and CUDA_VISIBLE_DEVICES=1'):
+        simulation._gpus_per_client("cuda:1", 2)
 
 
 def test_an_engine_that_there_is_not_is_refused(cli: CommandLine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,9 @@ def test_a_pool_past_the_bound_is_in_a_file_and_the_same() -> None:
         (X.to(torch.uint8), "holds bytes"),
         ({"x": X / 0}, "the pool's x holds values that are not finite"),
         (np.array(["a"] * 50), "encode text"),
+        ({"train": Rows([X[0]])}, "the pool has the parts train: choose one of them"),
+        (torch.randn(60, 7), r"the student fails on the pool \(RuntimeError: .* give inputs of the shape"),
+        (X.long(), "the student fails on the pool"),
     ],
 )
 def test_a_pool_that_cannot_be_used_is_one_sentence(pool: Any, message: str) -> None:
@@ -167,12 +171,74 @@ def test_modules_estimators_and_functions_teach_together_or_alone() -> None:
         (5, "teacher 1 is a int"),
         (LogisticRegression(), "is not fitted: call its fit first"),
         (RidgeClassifier().fit(X.numpy(), Y.numpy()), "has no predict_proba"),
-        (lambda x: None, "returned a NoneType without logits"),
+        (lambda x: None, "teacher 1 returned a NoneType: a function returns logits"),
+        (lambda x: 1 / 0, r"teacher 1 fails on the pool \(ZeroDivisionError: division by zero\): give"),
+        (LogisticRegression().fit(X[:, :2].numpy(), Y.numpy()), "teacher 1 fails on the pool"),
     ],
 )
 def test_a_teacher_that_cannot_teach_is_one_sentence(teacher: Any, message: str) -> None:
     with pytest.raises(FedfuseError, match=message):
         fuse([teacher], mlp(1), X, distiller=QUICK)
+
+
+@pytest.mark.parametrize(
+    ("student", "said"),
+    [
+        ("resnet8", "the student is a str: give a torch.nn.Module"),
+        (LogisticRegression(), "the student is a LogisticRegression"),
+        (torch.nn.Linear(4, 3).bfloat16(), r"in half precision, .* call its float\(\) first"),
+    ],
+)
+def test_a_student_that_cannot_learn_is_one_sentence(student: Any, said: str) -> None:
+    with pytest.raises(FedfuseError, match=said):
+        fuse([trained()], student, X, distiller=QUICK)
+
+
+def test_doubles_and_half_precision_are_converted() -> None:
+    """numpy's floats are double; a teacher in bfloat16 gets inputs in its own precision."""
+    plain = fuse([trained()], mlp(1), X, distiller=QUICK)
+    double = fuse([trained()], mlp(1), X.double().numpy(), distiller=QUICK)
+    assert torch.equal(plain.losses, double.losses)
+    low = fuse([trained().bfloat16()], mlp(1), X, distiller=QUICK, validation=(X.double(), Y))
+    assert torch.allclose(low.losses, plain.losses, atol=0.05)
+    assert fuse([trained().double()], mlp(1).double(), X, distiller=QUICK).losses.dtype == torch.float32
+
+
+def test_validation_may_be_a_loader_or_a_stream_and_its_labels_are_checked() -> None:
+    pairs = TensorDataset(X, Y)
+    expected = fuse([trained()], mlp(1), X, distiller=QUICK, validation=(X, Y)).student
+    for validation in (pairs, DataLoader(pairs, batch_size=7), Stream([{"x": x, "label": int(y)} for x, y in pairs])):
+        assert fuse([trained()], mlp(1), X, distiller=QUICK, validation=validation).student == expected
+    with pytest.raises(FedfuseError, match="validation has the label 7, and the student 3 classes: number them from 0"):
+        fuse([trained()], mlp(1), X, distiller=QUICK, validation=(X, Y + 5))
+    with pytest.raises(FedfuseError, match="validation has no labels"):
+        fuse([trained()], mlp(1), X, distiller=QUICK, validation=DataLoader(X, batch_size=7))
+
+
+class Stream(IterableDataset[Any]):
+    """A dataset that gives its examples one after the other."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
+
+
+def test_texts_of_any_length_are_padded_with_the_students_token() -> None:
+    """Rows without padding, or batches that are padded each to its own longest, are the same pool."""
+    lengths = [3, 1, 7, 2, 5, 9, 4, 4]
+    rows = [{"input_ids": [5] * n, "attention_mask": [1] * n, "label": 0} for n in lengths]
+    batches = [as_pool(Rows(rows[i : i + 2]), padding=8).x for i in range(0, 8, 2)]
+    whole = [as_pool(pool, padding=8) for pool in (Rows(rows), Stream(rows), batches)]
+    for pool in whole:
+        x = pool.batch(torch.arange(8))
+        assert isinstance(x, dict)
+        assert x["attention_mask"].sum(1).tolist() == lengths
+        assert x["input_ids"].shape == (8, 9)
+        assert x["input_ids"][1].tolist() == [5] + 8 * [8]
+    with pytest.raises(FedfuseError, match="or give texts an attention_mask"):
+        as_pool([torch.ones(2, 3), torch.ones(2, 4)])
 
 
 def tiny_bert(labels: dict[int, str] | None = None, seed: int = 0) -> Any:
@@ -309,7 +375,7 @@ def test_the_ensemble_is_judged_by_its_target() -> None:
 
 def test_text_beside_its_ids_is_left_out() -> None:
     pool = as_pool(Rows([{"input_ids": torch.arange(3), "text": "words", "label": 1}] * 5))
-    assert set(pool.x) == {"input_ids"}  # type: ignore[arg-type]
+    assert torch.equal(pool.batch(torch.arange(5)), torch.arange(3).repeat(5, 1))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

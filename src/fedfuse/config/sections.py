@@ -127,8 +127,13 @@ class RunSection(Section):
     device: str = Field(
         "auto", description="where nets run: cpu, cuda, cuda:1, mps, ...; auto is the accelerator that there is"
     )
-    precision: Literal["float32", "tf32", "bfloat16"] = Field(
-        "float32", description="of nets' products and convolutions: tf32 on GPUs that have it, bfloat16 by autocast"
+    precision: Literal["float32", "tf32", "bfloat16", "float16"] = Field(
+        "float32",
+        description="of nets' products and convolutions: tf32 on GPUs that have it; bfloat16 by autocast; float16 by "
+        "autocast, with losses scaled",
+    )
+    deterministic: bool = Field(
+        True, description="on accelerators, use deterministic algorithms only: the same bits again, but slower"
     )
     fraction: float = Field(1.0, gt=0, le=1, description="share of the clients that take part in a round")
     selection: Selection | None = Field(

@@ -26,7 +26,9 @@ class PadCrop:
 
     def __call__(self, x: Tensor, rng: torch.Generator) -> Tensor:
         batch, _, height, width = x.shape
-        top, left = torch.randint(2 * self.pad + 1, (2, batch), generator=rng).to(x.device)  # (B,) each
+        top, left = torch.randint(2 * self.pad + 1, (2, batch), generator=rng).to(
+            x.device, non_blocking=True
+        )  # (B,) each
         return crop(F.pad(x, (self.pad,) * 4), top, left, height, width)
 
 
@@ -37,7 +39,7 @@ class Flip:
     p: float = 0.5
 
     def __call__(self, x: Tensor, rng: torch.Generator) -> Tensor:
-        mask = (torch.rand(len(x), generator=rng) < self.p).to(x.device)  # (B,)
+        mask = (torch.rand(len(x), generator=rng) < self.p).to(x.device, non_blocking=True)  # (B,)
         return torch.where(mask[:, None, None, None], x.flip(3), x)
 
 

@@ -6,13 +6,13 @@ batch is one indexed read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from fedfuse.batches import Batch, lengths_of, rows_of
+from fedfuse.batches import Batch, copy_rows, lengths_of, rows_of
 from fedfuse.data.texts.store import Texts
 from fedfuse.types import FedfuseError
 
@@ -29,6 +29,7 @@ class Examples:
     columns: Mapping[str, Tensor] = field(default_factory=dict)  # (N,) int64 each, for example users
     vocabulary: int = 0  # number of tokens, where x holds token ids
     texts: Texts | None = None  # texts that are not yet encoded: x["text"] (N,) holds their row numbers
+    copies: dict[torch.device, Batch] = field(init=False, default_factory=dict, repr=False, compare=False)  # of x
 
     def __len__(self) -> int:
         return len(self.y)
@@ -52,12 +53,7 @@ class Examples:
     def subset(self, index: Tensor) -> Examples:
         """The examples at `index` (n,): a copy of those rows, with the same statistics."""
         columns = {name: c[index] for name, c in self.columns.items()}
-        x = (
-            self.x.index_select(0, index)
-            if isinstance(self.x, Tensor)
-            else {name: tensor.index_select(0, index) for name, tensor in self.x.items()}
-        )
-        return replace(self, x=x, y=self.y[index], columns=columns)
+        return replace(self, x=copy_rows(self.x, index), y=self.y[index], columns=columns)
 
     def normalise(self, x: Tensor) -> Tensor:
         """(B, ...) as stored -> (B, ...) float32 with this data's statistics; images in channels_last."""
@@ -69,15 +65,30 @@ class Examples:
             return x.to(torch.float32, memory_format=torch.channels_last).mul_(scale).add_(shift)
         return x.to(torch.float32, copy=True).mul_(scale).add_(shift)
 
+    def preparation(self, device: torch.device) -> Callable[[Batch], Batch]:
+        """Return `normalise` for rows on this device, where the statistics are sent once."""
+        if not isinstance(self.x, Tensor):
+            return self._tokens
+        there = replace(self, x=self.x[:0], mean=self.mean.to(device), std=self.std.to(device))
+
+        def normalise(rows: Batch) -> Tensor:
+            assert isinstance(rows, Tensor)
+            return there.normalise(rows)
+
+        return normalise
+
     def batch(self, index: Tensor) -> Batch:
         """The inputs (B, ...) at `index` (B,): normalised, or, of a mapping, without needless padding."""
         if not isinstance(self.x, Tensor):
-            batch = rows_of(self.x, index)
-            if not self.vocabulary or isinstance(batch, Tensor):
-                return batch
-            return {name: t.long() for name, t in batch.items()}  # tokens are stored in 4 bytes and masks in 1
+            return self._tokens(rows_of(self.x, index))
         # index_select copies whole rows; x[index] copies element by element and takes several times as long.
         return self.normalise(self.x.index_select(0, index))
+
+    def _tokens(self, rows: Batch) -> Batch:
+        """Return the rows of a mapping as nets take them: token ids are stored in 4 bytes and masks in 1."""
+        if not self.vocabulary or isinstance(rows, Tensor):
+            return rows
+        return {name: t.long() for name, t in rows.items()}
 
     def extremes(self) -> dict[str, tuple[int, int]]:
         """Return the rows of the least and the greatest value of each tensor of whole numbers in a mapping."""

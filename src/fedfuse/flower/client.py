@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -82,8 +83,10 @@ class Node:
             raise FedfuseError(f"was asked at the node of client {partition}: check partition-id in the node configs")
         folder, memory_round = context.node_config.get("memory-dir"), wire.whole(facts, "memory")
         memory = Memory.of(None if folder is None else str(folder), context.state, str(facts["run"]), task.client)
-        with threads(experiment.run.threads):
+        with ExitStack() as stack:
+            stack.enter_context(threads(experiment.run.threads))
             setup = self._setup(experiment, facts, context)
+            stack.enter_context(setup.arithmetic())
             ctx = setup.ctx.at(task.round)
             if task.model is not None:
                 net = ctx.nets.scratch(_allowed_arch(task.model.arch, experiment))

@@ -241,9 +241,16 @@ def _ray(experiment: Experiment, clients: int) -> Iterator[dict[str, Any]]:
 
 def _gpus_per_client(device: str, at_once: int) -> float:
     """Return the share of this machine's GPUs that Ray gives to each of the clients that run at the same time."""
-    if devices.resolve(device).type != "cuda":
+    place = devices.resolve(device)
+    if place.type != "cuda":
         return 0.0
-    return torch.accelerator.device_count() / at_once
+    if place.index is not None:
+        raise FedfuseError(
+            f'run.device = "{device}": Ray gives each client a GPU of its own choice: set run.device = "cuda", and '
+            f"CUDA_VISIBLE_DEVICES={place.index} for this GPU only"
+        )
+    share = torch.accelerator.device_count() / at_once
+    return share if share <= 1 else float(int(share))  # Ray takes no fraction above 1
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from fedfuse import rng
-from fedfuse.batches import Batch, forward, to_device
-from fedfuse.predict import Pool
+from fedfuse.batches import Batch, forward
+from fedfuse.feed import Feed, Pool
 
 
 def recompute_batch_norm(net: nn.Module, pool: Pool, rows: Tensor, batch_size: int, layers: torch.Generator) -> None:
@@ -19,19 +19,9 @@ def recompute_batch_norm(net: nn.Module, pool: Pool, rows: Tensor, batch_size: i
     """
     whole = max(1, len(rows) // batch_size)
     device = next(net.parameters()).device
-    batches = (_Movable(pool.batch(index)) for index in torch.split(rows, batch_size)[:whole])
+    fed = Feed(pool, rows, device)(torch.split(torch.arange(len(rows)), batch_size)[:whole])
     with torch.no_grad(), rng.ambient(layers, device):
-        update_bn(batches, _OneArgument(net), device=device)
-
-
-class _Movable:
-    """A batch with the one method that `update_bn` needs."""
-
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
-
-    def to(self, device: torch.device) -> Batch:
-        return to_device(self.batch, device)
+        update_bn((batch for batch, _ in fed), _OneArgument(net))
 
 
 class _OneArgument(nn.Module):

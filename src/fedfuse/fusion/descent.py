@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedfuse import optimizers, rng
-from fedfuse.batches import Batch, forward, images_of, to_device
+from fedfuse.batches import Batch, forward, images_of
 from fedfuse.data.augment import augmentation
+from fedfuse.feed import Feed
 from fedfuse.fusion.labelling import SoftLabels
 from fedfuse.predict import Pool
 from fedfuse.types import NotFiniteError
@@ -41,8 +42,7 @@ class Descent:
         self.steps, self.batch_size, self.clip, self.augment = steps, batch_size, clip, augment
         self.taken = 0
         self._floors: list[Tensor] = []
-        self._parameters = optimizer.parameters
-        self._device = self._parameters[0].device
+        self._device = optimizer.parameters[0].device
         self._cross_entropies = torch.empty(steps, device=self._device)  # reading one would wait for the device
         self._has_temperature = labels.temperature != 1
         self._scale = labels.temperature**2 / (labels.probs.shape[1] if per_class else 1)
@@ -50,34 +50,35 @@ class Descent:
 
     def walk(self, draw: Draw) -> Iterator[int]:
         """Take the steps. Batches, augmentation and random layers draw from `draw`."""
-        order, augment_rng, size = draw("order"), draw("augment"), len(self.labels.rows)
+        augment_rng, feed = draw("augment"), Feed(self.pool, self.labels.rows, self._device, self.labels.probs)
         change = None
         if self.augment != "none":
             change = augmentation(self.augment, tuple(images_of(self.pool.batch(self.labels.rows[:1])).shape[1:]))
         with _training(self.net, draw("layers")):
-            while self.taken < self.steps:
-                # Only whole batches: each epoch has another order, so the rows left out change.
-                number = min(size // self.batch_size, self.steps - self.taken)
-                batches = torch.randperm(size, generator=order)[: number * self.batch_size].view(number, -1)
-                self._floors.append(self.labels.floor[batches].mean(1))
-                for index in batches:
-                    x = self.pool.batch(self.labels.rows[index])
-                    self._step(x if change is None else change(images_of(x), augment_rng), self.labels.probs[index])
-                    yield self.taken
+            for x, probs in feed(self._batches(draw("order"))):
+                self._step(x if change is None else change(images_of(x), augment_rng), probs)
+                yield self.taken
         self._check_finite()
+
+    def _batches(self, order: torch.Generator) -> Iterator[Tensor]:
+        """Yield the positions (B,) of each step among the labels' rows. They may be read one step ahead."""
+        size, planned = len(self.labels.rows), 0
+        while planned < self.steps:
+            # Only whole batches: each epoch has another order, so the rows left out change.
+            number = min(size // self.batch_size, self.steps - planned)
+            batches = torch.randperm(size, generator=order)[: number * self.batch_size].view(number, -1)
+            self._floors.append(self.labels.floor[batches].mean(1))
+            planned += number
+            yield from batches
 
     def _step(self, x: Batch, probs: Tensor) -> None:
         """One gradient step on inputs (B, ...) with soft labels (B, C)."""
-        logits = forward(self.net, to_device(x, self._device))
+        logits = forward(self.net, x)
         if self._has_temperature:
             logits = logits / self.labels.temperature
-        loss = F.cross_entropy(logits, probs.to(self._device))
-        self.optimizer.zero_grad()
-        (loss * self._scale if self._has_scale else loss).backward()  # type: ignore[no-untyped-call]
-        if self.clip is not None:
-            nn.utils.clip_grad_norm_(self._parameters, self.clip)
+        loss = F.cross_entropy(logits, probs)
         self.optimizer.rate = self.rate(self.taken + 1)
-        self.optimizer.step()
+        self.optimizer.minimise(loss * self._scale if self._has_scale else loss, self.clip)
         self._cross_entropies[self.taken] = loss.detach()
         self.taken += 1
         if self.taken % CHECK_EVERY == 0:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from fedfuse import bounds, optimizers
+from fedfuse.batches import is_float16
 from fedfuse.context import Context
 from fedfuse.data.augment import augmentation
 from fedfuse.fusion.batch_norm import recompute_batch_norm
@@ -89,7 +90,7 @@ class AdamCosine:
     def _train(
         self, net: nn.Module, pool: Pool, labels: SoftLabels, validate: Validate | None, draw: Draw
     ) -> Distillation:
-        adam = optimizers.Adam(_trainable(net), self.lr, fused=True)
+        adam = optimizers.Adam(_trainable(net), self.lr, fused=True, scaled=is_float16(net))
         descent = Descent(
             net, pool, labels, adam, lambda step: self.lr * _cosine(step - 1, self.steps),
             steps=self.plan(len(labels.rows)), batch_size=self.batch_size, clip=self.clip, augment=self.augment,
@@ -289,7 +290,9 @@ def _trainable(net: nn.Module) -> list[nn.Parameter]:
 
 
 def _sgd(net: nn.Module, lr: float, momentum: float, weight_decay: float) -> optimizers.Optimizer:
-    return optimizers.SGD(_trainable(net), lr, momentum=momentum, weight_decay=weight_decay, fused=True)
+    return optimizers.SGD(
+        _trainable(net), lr, momentum=momentum, weight_decay=weight_decay, fused=True, scaled=is_float16(net)
+    )
 
 
 def _cosine(step: int, steps: int) -> float:

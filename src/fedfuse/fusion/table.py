@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
@@ -27,12 +27,16 @@ class TensorPool:
     """A pool that is one tensor, or a mapping of tensors."""
 
     x: Batch  # (N, ...)
+    copies: dict[torch.device, Batch] = field(init=False, default_factory=dict, repr=False, compare=False)  # of x
 
     def __len__(self) -> int:
         return length(self.x)
 
     def batch(self, index: Tensor) -> Batch:
         return rows_of(self.x, index)
+
+    def preparation(self, device: torch.device) -> Callable[[Batch], Batch]:
+        return lambda rows: rows
 
     def lengths(self, rows: Tensor) -> Tensor | None:
         """Return the lengths of sequences (n,), so that similar ones are run together; None for other inputs."""

@@ -13,13 +13,13 @@ from fedfuse import devices, rng
 from fedfuse.fusion.distillers import AdamCosine, Distiller
 from fedfuse.fusion.labelling import SoftLabels
 from fedfuse.fusion.loss import Loss, SoftCrossEntropy
-from fedfuse.fusion.table import TensorPool, logits_of, reachable
+from fedfuse.fusion.table import TensorPool, reachable
 from fedfuse.fusion.target import MeanLogits, Target, checked_weight
 from fedfuse.in_hand.classes import CompletedTarget, Known, places
 from fedfuse.in_hand.pools import as_labeled_pool, as_pool
 from fedfuse.in_hand.progress import Bars, with_bar
 from fedfuse.in_hand.result import Fused, Judge
-from fedfuse.in_hand.teachers import Names, class_names, each_teacher
+from fedfuse.in_hand.teachers import Names, class_names, each_teacher, logits_of_model
 from fedfuse.predict import device_of, evaluating
 from fedfuse.types import FedfuseError, NotFiniteError
 
@@ -54,9 +54,38 @@ def fuse(
     seed: the source of all randomness. The arguments are not changed.
     progress: whether to show progress; by default on a terminal.
     """
+    try:
+        return _fuse(
+            teachers, student, pool, weights, labels, knows, target, loss, distiller, validation, device, seed, progress
+        )  # fmt: skip
+    except torch.OutOfMemoryError as error:
+        remedy = "lower the distiller's batch_size, or choose another device"
+        raise devices.out_of_memory(error, remedy) from error
+
+
+def _fuse(
+    teachers: Any,
+    student: nn.Module,
+    pool: Any,
+    weights: Sequence[float] | None,
+    labels: Sequence[str] | None,
+    knows: Sequence[Known | None] | None,
+    target: Target,
+    loss: Loss,
+    distiller: Distiller,
+    validation: Any,
+    device: str | torch.device | None,
+    seed: int,
+    progress: bool | None,
+) -> Fused:
+    if not isinstance(student, nn.Module):
+        raise FedfuseError(f"the student is a {type(student).__name__}: give a torch.nn.Module to train")
     names = class_names(labels, student)
     where = None if device is None else devices.resolve(device)
-    inputs, held_out = as_pool(pool), None if validation is None else as_labeled_pool(validation, "validation")
+    dtype = torch.float64 if any(p.dtype is torch.float64 for p in student.parameters()) else torch.float32
+    padding = getattr(getattr(student, "config", None), "pad_token_id", None) or 0
+    inputs = as_pool(pool, dtype=dtype, padding=padding)
+    held_out = None if validation is None else as_labeled_pool(validation, "validation", dtype, padding)
     steps = distiller.plan(len(inputs))
     rows = reachable(len(inputs), steps, distiller.batch_size, rng.generator(seed, "pool"))
     model = copy.deepcopy(student)
@@ -64,6 +93,8 @@ def fuse(
     home = device_of(model)
     with devices.on_device(model, where or home), Bars(progress) as bars:
         classes = _width(model, inputs, rows, names)
+        if held_out is not None:
+            _check_labels(held_out[1], classes)
         judge = Judge(held_out, classes, target)
         soft = _labels(teachers, inputs, rows, classes, names, weights, knows, target, judge, where, bars)
         soft = loss(soft)
@@ -103,7 +134,7 @@ def _labels(
         known = None if knows is None else _of_each(knows, count, "knows")
         net = teacher.net
         with devices.on_device(net, where or device_of(net)):
-            logits = logits_of(net, with_bar(inputs, bars, teacher.title, rows=len(rows)), rows, teacher.title)
+            logits = logits_of_model(net, with_bar(inputs, bars, teacher.title, rows=len(rows)), rows, teacher.title)
             outputs = places(teacher, logits.shape[1], classes, names, known)
             judge.teacher(teacher, net, running.add(logits, weight, outputs), outputs, weight)
     for what, values in (("weights", weights), ("knows", knows)):
@@ -127,7 +158,17 @@ def _width(model: nn.Module, pool: TensorPool, rows: Tensor, names: Names | None
     """Return the number of the student's classes."""
     if next(model.parameters(), None) is None:
         raise FedfuseError("the student has no parameters to train: choose a net")
-    width = logits_of(model, pool, rows[:2], "the student").shape[1]
+    if any(p.dtype in (torch.float16, torch.bfloat16) for p in model.parameters()):
+        raise FedfuseError("the student is in half precision, in which small steps are lost: call its float() first")
+    width = logits_of_model(model, pool, rows[:2], "the student").shape[1]
     if names is not None and len(names) != width:
         raise FedfuseError(f"the student gives {width} logits for {len(names)} labels: give one name for each class")
     return width
+
+
+def _check_labels(y: Tensor, classes: int) -> None:
+    if len(y) and not 0 <= int(y.min()) <= int(y.max()) < classes:
+        wrong = int(y.min()) if int(y.min()) < 0 else int(y.max())
+        raise FedfuseError(
+            f"validation has the label {wrong}, and the student {classes} classes: number them from 0 to {classes - 1}"
+        )

@@ -44,16 +44,19 @@ def _percent(share: float | None) -> str:
 def _bars(rows: Sequence[Row]) -> Bars:
     by_accuracy = any(row.accuracy is not None for row in rows)
     what = "accuracy on validation data" if by_accuracy else "agreement with the ensemble on the pool"
-    shares = [row.accuracy if by_accuracy else row.agreement for row in rows]
-    values = [None if share is None else 100 * share for share in shares]
-    bars = [Bar(what, values, 0)]
-    return Bars("models", "Every model", what, "", f"{what} (%)", [row.name for row in rows], bars, sideways=True)
+    shares = {row.name: row.accuracy if by_accuracy else row.agreement for row in rows}
+    known = {name: 100 * share for name, share in shares.items() if share is not None}
+    bars = [Bar(what, list(known.values()), 0)]
+    return Bars("models", "Every model", what, "", f"{what} (%)", list(known), bars, sideways=True)
 
 
 def _table(rows: Sequence[Row]) -> Table:
-    cells: list[list[Cell]] = [[row.name, _percent(row.accuracy), _percent(row.agreement)] for row in rows]
-    columns = ["model", "accuracy", "agreement with the ensemble"]
-    return Table("numbers", "Numbers", columns, cells, words=["model"])
+    measures = {"accuracy": [r.accuracy for r in rows], "agreement with the ensemble": [r.agreement for r in rows]}
+    known = {name: shares for name, shares in measures.items() if any(share is not None for share in shares)}
+    cells: list[list[Cell]] = [
+        [row.name, *(_percent(shares[number]) for shares in known.values())] for number, row in enumerate(rows)
+    ]
+    return Table("numbers", "Numbers", ["model", *known], cells, words=["model"])
 
 
 def _curves(losses: Sequence[float], validation: Sequence[tuple[int, float]]) -> list[Curves]:

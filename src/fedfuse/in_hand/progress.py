@@ -48,8 +48,11 @@ class _PoolWithBar:
         return len(self.pool)
 
     def batch(self, index: Tensor) -> Batch:
-        self.bars.advance(self.bar, 1 if self.per_batch else len(index))
+        self.advance(len(index))
         return self.pool.batch(index)
+
+    def advance(self, rows: int) -> None:
+        self.bars.advance(self.bar, 1 if self.per_batch else rows)
 
     def lengths(self, rows: Tensor) -> Tensor | None:
         row_lengths: Tensor | None = getattr(self.pool, "lengths", lambda rows: None)(rows)

@@ -17,7 +17,7 @@ from fedfuse.fusion.table import TensorPool, logits_of
 from fedfuse.fusion.target import Target
 from fedfuse.in_hand.classes import CompletedTarget
 from fedfuse.in_hand.page import Row, write_page
-from fedfuse.in_hand.teachers import Names, Teacher
+from fedfuse.in_hand.teachers import Names, Teacher, logits_of_model
 from fedfuse.types import Tensors
 
 
@@ -76,15 +76,17 @@ class Judge:
 
     def teacher(self, teacher: Teacher, net: nn.Module, logits: Tensor, outputs: Tensor | None, weight: float) -> None:
         """Measure a teacher, given its logits (n, C) on the pool."""
-        self._teachers.append((teacher.title, self._accuracy(net, outputs, weight), logits.argmax(1).to(torch.int32)))
+        self._teachers.append(
+            (teacher.title, self._accuracy(teacher.title, net, outputs, weight), logits.argmax(1).to(torch.int32))
+        )
         if self._held_out is not None:
             self._mean.add(net, weight, aligned=outputs is None)
 
-    def _accuracy(self, net: nn.Module, outputs: Tensor | None, weight: float) -> float | None:
+    def _accuracy(self, name: str, net: nn.Module, outputs: Tensor | None, weight: float) -> float | None:
         if self._held_out is None or self._ensemble is None:
             return None
         data, y = self._held_out
-        logits = logits_of(net, data, torch.arange(len(y)), "a teacher on validation data")
+        logits = logits_of_model(net, data, torch.arange(len(y)), name, "validation data")
         return accuracy(self._ensemble.add(logits, weight, outputs), y)
 
     def accuracy_of(self, model: nn.Module) -> Callable[[nn.Module], float] | None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedfuse.fusion.table import logits_of
 from fedfuse.models.file import Loaded
+from fedfuse.predict import Pool
 from fedfuse.types import FedfuseError
 
 TINY = 1e-6  # the least probability of a scikit-learn classifier: the logarithm of 0 is not finite
@@ -48,7 +51,7 @@ def as_teacher(model: Any, title: str) -> Teacher:
     if hasattr(model, "predict") and hasattr(model, "fit"):
         raise FedfuseError(f"{title}, a {type(model).__name__}, has no predict_proba: use a classifier that has one")
     if callable(model) and not isinstance(model, type):
-        return Teacher(title, _Function(model))
+        return Teacher(title, _Function(model, title))
     raise FedfuseError(
         f"{title} is a {type(model).__name__}: give a torch.nn.Module, a fitted scikit-learn classifier, or a function "
         "from inputs to logits"
@@ -88,12 +91,52 @@ class _Estimator(nn.Module):
 class _Function(nn.Module):
     """A function of a batch."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], title: str) -> None:
         super().__init__()
-        self.function = function
+        self.function, self.title = function, title
 
-    def forward(self, *inputs: Any, **keywords: Any) -> Any:
-        return self.function(*inputs, **keywords)
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        output = self.function(*inputs, **named)
+        if isinstance(output, np.ndarray):
+            return torch.as_tensor(output)
+        if isinstance(output, Tensor | Mapping) or hasattr(output, "logits"):
+            return output
+        raise FedfuseError(
+            f"{self.title} returned a {type(output).__name__}: a function returns logits (B, C), or an object with "
+            ".logits"
+        )
+
+
+class InOwnPrecision(nn.Module):
+    """A net whose parameters are of another precision than its inputs."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        dtype = next(p.dtype for p in self.net.parameters() if p.is_floating_point())
+
+        def cast(value: Any) -> Any:
+            return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+        return self.net(*map(cast, inputs), **{name: cast(value) for name, value in named.items()})
+
+
+def logits_of_model(net: nn.Module, pool: Pool, rows: Tensor, title: str, what: str = "the pool") -> Tensor:
+    """Return the logits (n, C) of a user's model. An error of its own becomes one that names it, with the remedy."""
+    first = next((p for p in net.parameters() if p.is_floating_point()), None)
+    try:
+        own = net if first is None or first.dtype is torch.float32 else InOwnPrecision(net)
+        return logits_of(own, pool, rows, title)
+    except (FedfuseError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # a net may raise anything on inputs that it cannot take
+        reason = str(error).strip().partition("\n")[0]
+        raise FedfuseError(
+            f"{title} fails on {what} ({type(error).__name__}: {reason}): give inputs of the shape, type and names "
+            "that it takes, or wrap it in a function that converts them"
+        ) from error
 
 
 def class_names(labels: Sequence[str] | None, student: nn.Module) -> Names | None:

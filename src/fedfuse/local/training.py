@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedfuse.batches import Batch, images_of, to_device
+from fedfuse.batches import Batch, images_of, is_float16
 from fedfuse.context import Context
 from fedfuse.data.augment import augmentation
+from fedfuse.feed import Feed
 from fedfuse.local.reports import LocalResult, Report
 from fedfuse.local.terms import CrossEntropy, Local, Term
 from fedfuse.local_settings import LocalSettings
@@ -21,8 +22,9 @@ from fedfuse.types import FedfuseError, Groups, Snapshot, Task, Tensors, Update
 def optimizer(net: nn.Module, settings: LocalSettings, rate: float) -> Optimizer:
     """Return a new optimizer: no state survives a round, as in all three papers."""
     if settings.optimizer == "adam":
-        return Adam(net.parameters(), rate, weight_decay=settings.weight_decay)
-    return SGD(net.parameters(), rate, momentum=settings.momentum, weight_decay=settings.weight_decay)
+        return Adam(net.parameters(), rate, weight_decay=settings.weight_decay, scaled=is_float16(net))
+    momentum, weight_decay = settings.momentum, settings.weight_decay
+    return SGD(net.parameters(), rate, momentum=momentum, weight_decay=weight_decay, scaled=is_float16(net))
 
 
 def cuts(examples: int, batch_size: int) -> list[tuple[int, int]]:
@@ -95,21 +97,17 @@ class Training:
         number = number_of_steps(len(rows), ctx.local, epochs)
         augmented, augment = ctx.local.augment != "none", augmentation(ctx.local.augment, train.shape)
         draws = ctx.rng("augment", ctx.round, client)
-        device = ctx.nets.device
-        total, steps = torch.zeros((), device=device), 0  # read once at the end: reading waits for the device
-        for index in batches(rows, ctx.local, epochs, ctx.rng("shuffle", ctx.round, client)):
-            batch = train.batch(index)
-            x = to_device(augment(images_of(batch), draws) if augmented else batch, device)
-            loss = self.loss(net, x, train.y[index].to(device, non_blocking=True), local)
-            descent.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            if ctx.local.clip is not None:
-                nn.utils.clip_grad_norm_(net.parameters(), ctx.local.clip)
+        feed = Feed(train, rows, ctx.nets.device, train.y[rows])
+        total, steps = torch.zeros((), device=ctx.nets.device), 0  # read once at the end: reading waits for the device
+        places = torch.arange(len(rows))
+        for batch, y in feed(batches(places, ctx.local, epochs, ctx.rng("shuffle", ctx.round, client))):
+            x = augment(images_of(batch), draws) if augmented else batch
+            loss = self.loss(net, x, y, local)
             descent.rate = ctx.rate * ctx.local.factor(steps, number)
-            descent.step()
+            descent.minimise(loss, ctx.local.clip)
             total += loss.detach()
             steps += 1
-        return steps, float(total) / steps
+        return steps - descent.skipped(), float(total) / steps
 
     def loss(self, net: nn.Module, x: Batch, y: Tensor, local: Local) -> Tensor:
         """Return the sum of the terms on one batch."""

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedfuse import devices
 from fedfuse.config.experiment import Experiment
 from fedfuse.data.federation import Federation
 from fedfuse.data.sources.location import Location
-from fedfuse.devices import matmul_in
 from fedfuse.engines import Engine, InProcess, InThreads, Workers
 from fedfuse.files import WriteError, locked, remedy
 from fedfuse.models.file import Header, save_model
@@ -49,7 +49,7 @@ from fedfuse.runs.display import Display, Silent
 from fedfuse.runs.recover import recover
 from fedfuse.runs.setup import Setup, check_setup, load_federation, set_up
 from fedfuse.select import cohort_size, select
-from fedfuse.threads import cores, threads
+from fedfuse.threads import cores
 from fedfuse.tracking import trackers
 from fedfuse.types import FedfuseError, ServerState, Snapshot
 
@@ -99,7 +99,7 @@ def run(
         setup = set_up(experiment, data)
         check_setup(setup)
         path.mkdir(parents=True, exist_ok=True)
-        with locked(path), _scratch(path), threads(experiment.run.threads), matmul_in(experiment.run.precision):
+        with locked(path), _scratch(path), setup.arithmetic():
             _refuse_to_overwrite(path, resume)
             if not has_rounds(path):
                 _clear(path)
@@ -107,11 +107,8 @@ def run(
     except BrokenPipeError:
         raise
     except torch.OutOfMemoryError as error:
-        reason = str(error).partition("\n")[0]
-        raise FedfuseError(
-            f'the device ran out of memory ({reason}): lower batch sizes or run.workers, or set run.device = "cpu"; '
-            f"{_continue(path)}"
-        ) from error
+        remedies = f'lower batch sizes or run.workers, or set run.device = "cpu"; {_continue(path)}'
+        raise devices.out_of_memory(error, remedies) from error
     except WriteError as error:
         raise FedfuseError(f"{error}; {_continue(path)}") from error.__cause__
     except OSError as error:
@@ -275,7 +272,8 @@ def provenance(experiment: Experiment, federation: Federation) -> dict[str, Any]
 def local_engine(experiment: Experiment, federation: Federation, path: Path) -> tuple[Engine, Tensor | None]:
     """Return an engine of worker processes, or of threads if other processes cannot import the experiment's objects."""
     clients = cohort_size(len(federation.parts), experiment.run.fraction)
-    count = min(experiment.run.workers or cores(), clients)
+    fitting = devices.workers_that_fit(devices.resolve(experiment.run.device))
+    count = min(experiment.run.workers or min(cores(), fitting or cores()), clients)
     if count <= 1:
         return InProcess(), None
     if experiment.local_objects:

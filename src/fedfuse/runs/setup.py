@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -23,7 +25,7 @@ from fedfuse.models import precision
 from fedfuse.models.precision import Precision
 from fedfuse.packing import FULL
 from fedfuse.select import cohort_size
-from fedfuse.threads import cores
+from fedfuse.threads import cores, threads
 from fedfuse.types import FedfuseError
 from fedfuse.uploads import check_uploads
 
@@ -42,6 +44,13 @@ class Setup:
     @property
     def federation(self) -> Federation:
         return self.ctx.data
+
+    @contextmanager
+    def arithmetic(self) -> Iterator[None]:
+        """Compute with the experiment's threads, precision and algorithms, inside the block."""
+        run = self.experiment.run
+        with threads(run.threads), devices.arithmetic(self.ctx.nets.device, run.precision, run.deterministic):
+            yield
 
     def with_capability(self, capability: Tensor | None) -> Setup:
         """Assign architectures by the clients' own capabilities (K,), unless the experiment names a column for that."""
@@ -139,7 +148,7 @@ def set_up(experiment: Experiment, federation: Federation, device: torch.device 
 
 def _nets(experiment: Experiment, federation: Federation, device: torch.device | None) -> Nets:
     train, run = federation.train, experiment.run
-    dtype = torch.bfloat16 if run.precision == "bfloat16" else None
+    dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(run.precision)
     return Nets(train.classes, train.shape, device=device or devices.resolve(run.device), precision=dtype)
 
 

@@ -65,8 +65,8 @@ def open_(message: dict[str, Any]) -> tuple[Algorithm, Context]:
     _group.cache_clear()
     experiment = load(message["experiment"])
     torch.set_num_threads(experiment.run.threads)
-    devices.set_matmul(experiment.run.precision)
     device = devices.spread(devices.resolve(experiment.run.device), message["number"])
+    devices.set_arithmetic(device, experiment.run.precision, experiment.run.deterministic)
     setup = set_up(experiment, Federation.open(Path(message["folder"])), device)
     return setup.algorithm, setup.ctx
 

@@ -3,7 +3,8 @@
 Its tensors wrap CPU tensors that only this module sees. An operation that mixes them with CPU tensors of one or more
 dimensions fails, as on a GPU; only copies go across, and `transfers` counts them. Importing the module registers the
 device with PyTorch for the whole process, so use it in a process of its own. It follows torch 2.13, whose interface
-for devices in Python is experimental: it has no streams and no generator.
+for devices in Python is experimental: it has no streams, and layers draw from the CPU's generator; `generator` only
+shows that the device's own is seeded and restored.
 """
 
 from __future__ import annotations
@@ -14,13 +15,33 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
 
 NAME = "pretend"
 DEVICE = f"{NAME}:0"
 transfers: Counter[str] = Counter()  # "to" and "from" the device: tensors of one or more dimensions
+generator = torch.Generator()
+seeds: list[int] = []  # with which the generator was seeded
 
-_setup_privateuseone_for_python_backend(NAME)
+
+class _Backend(_DummyBackendModule):
+    """`torch.pretend`."""
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.bfloat16, torch.float16]
+
+    def manual_seed(self, seed: int) -> None:
+        seeds.append(seed)
+        generator.manual_seed(seed)
+
+    def get_rng_state(self, device: object = None) -> Tensor:
+        return generator.get_state()
+
+    def set_rng_state(self, state: Tensor, device: object = None) -> None:
+        generator.set_state(state)
+
+
+_setup_privateuseone_for_python_backend(NAME, _Backend())  # type: ignore[no-untyped-call, unused-ignore]
 _ACROSS = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
 
 
@@ -83,3 +104,27 @@ def _count(operation: Any, args: Any, is_far: bool) -> None:
 
 _library = torch.library.Library("_", "IMPL", "PrivateUse1")  # type: ignore[no-untyped-call]
 _library.fallback(lambda operation, *args, **kwargs: _run(operation, args, kwargs))  # type: ignore[no-untyped-call]
+
+
+_AUTOCAST: Any = torch._C._dispatch_key_parse("AutocastPrivateUse1")
+
+
+def _autocast(operation: Any) -> Any:
+    """Return the operation with its float arguments in the precision of autocast."""
+
+    def cast(value: Any) -> Any:
+        far = isinstance(value, Tensor) and value.device.type == NAME and value.is_floating_point()
+        return value.to(torch.get_autocast_dtype(NAME)) if far else value
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_AUTOCAST)):
+            return operation(*tree_map(cast, args), **tree_map(cast, kwargs))
+
+    return run
+
+
+_autocast_fallback = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")  # type: ignore[no-untyped-call]
+_autocast_fallback.fallback(torch.library.fallthrough_kernel)  # type: ignore[no-untyped-call]
+_autocast_rules = torch.library.Library("aten", "IMPL", "AutocastPrivateUse1")  # type: ignore[no-untyped-call]
+for _name, _operation in (("linear", torch.ops.aten.linear.default), ("conv2d", torch.ops.aten.conv2d.default)):
+    _autocast_rules.impl(_name, _autocast(_operation))  # type: ignore[no-untyped-call]

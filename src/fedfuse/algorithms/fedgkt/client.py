@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedfuse import bounds
-from fedfuse.batches import Batch, autocast_of, call, forward, to_device
+from fedfuse.batches import Batch, autocast_of, call, forward
 from fedfuse.context import Context
+from fedfuse.feed import Feed
 from fedfuse.local.own_model import own_model, own_model_memory
 from fedfuse.local.terms import Local
 from fedfuse.local.training import Training
@@ -81,9 +82,8 @@ class TrainAndSendFeatures:
         extractor, rest = halves(start.arch, net)
         with torch.no_grad(), evaluating(net), autocast_of(net):
             device = ctx.nets.device
-            features = torch.cat(
-                [call(extractor, to_device(train.batch(i), device)).float().cpu() for i in torch.split(rows, BATCH)]
-            )
+            fed = Feed(train, rows, device)(torch.split(torch.arange(len(rows)), BATCH))
+            features = torch.cat([call(extractor, x).float().cpu() for x, _ in fed])
             logits = torch.cat([rest(part.to(device)).float().cpu() for part in torch.split(features, BATCH)])
         examples = {"features": features, "logits": logits, "labels": labels}
         content = {EXAMPLES: examples, EXTRACTOR: _tensors(extractor)}

@@ -14,10 +14,11 @@ from fedfuse import bounds, rng
 from fedfuse.algorithm import Roles, named_server
 from fedfuse.algorithms.fedgkt.client import SERVER, TransferLoss, shape_of_features
 from fedfuse.algorithms.fedgkt.features import Received
-from fedfuse.batches import autocast_of
+from fedfuse.batches import autocast_of, for_loss
 from fedfuse.context import Context
 from fedfuse.evaluate import accuracy
 from fedfuse.facts import Facts, FirstAndLast, Spread, Student
+from fedfuse.feed import Feed
 from fedfuse.fusion.table import logits_of
 from fedfuse.local.training import cuts
 from fedfuse.models.split import Split, joined, parts
@@ -110,24 +111,25 @@ class TrainedOnFeatures:
         self, net: nn.Module, received: Received, ctx: Context, precision: AbstractContextManager[Any]
     ) -> list[float]:
         """Train, and return the loss of each step. Examples are ordered by client and row, not by arrival."""
-        adam = Adam(net.parameters(), self.lr, weight_decay=self.weight_decay, amsgrad=True, fused=True)
+        adam = Adam(
+            net.parameters(), self.lr, weight_decay=self.weight_decay, amsgrad=True, fused=True,
+            scaled=ctx.nets.precision is torch.float16,
+        )  # fmt: skip
         order, logits, labels = received.ordered()
         shuffle, losses = ctx.rng("server shuffle", ctx.round), []
         device = ctx.nets.device
         logits, labels = logits.to(device), labels.to(device)
+        feed = Feed(received.features, order, device)
         with torch.enable_grad(), rng.ambient(ctx.rng("server layers", ctx.round), device):
             net.train()
             for _ in range(self.epochs):
                 permutation = torch.randperm(len(order), generator=shuffle)
-                for start, stop in cuts(len(order), self.batch_size):
-                    index = permutation[start:stop]
-                    x, here = received.features.batch(order[index]).to(device), index.to(device)
+                each = (permutation[start:stop] for start, stop in cuts(len(order), self.batch_size))
+                for x, here in feed(each):
                     with precision:
                         predicted = net(x)
-                    loss = self.loss(predicted, labels[here], logits[here])
-                    adam.zero_grad()
-                    loss.backward()  # type: ignore[no-untyped-call]
-                    adam.step()
+                    loss = self.loss(for_loss(predicted), labels[here], logits[here])
+                    adam.minimise(loss)
                     losses.append(loss.detach())
         all_losses = torch.stack(losses).cpu()
         if not bool(torch.isfinite(all_losses).all()):

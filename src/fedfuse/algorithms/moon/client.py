@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedfuse import bounds
-from fedfuse.batches import Batch, autocast_of
+from fedfuse.batches import Batch, autocast_of, for_loss
 from fedfuse.context import Context
 from fedfuse.local.reports import LocalResult
 from fedfuse.local.terms import Local
@@ -44,13 +44,14 @@ class ModelContrast:
         with autocast_of(net):
             features = trunk(x)  # (B, width)
             logits = head(features)
-        loss = F.cross_entropy(logits, y)
+        loss = F.cross_entropy(for_loss(logits), y)
         frozen = local.once("contrast", lambda: _frozen_trunks(local))
         if frozen is None:
             return loss + self.mu * math.log(2)  # the received model is the previous one too: no gradient
         with torch.no_grad(), autocast_of(net):
             others = [frozen_trunk(x) for frozen_trunk in frozen]
-        similar = torch.stack([F.cosine_similarity(features, z) for z in others], 1) / self.temperature  # (B, 2)
+        own = for_loss(features)
+        similar = torch.stack([F.cosine_similarity(own, for_loss(z)) for z in others], 1) / self.temperature  # (B, 2)
         return loss + self.mu * F.cross_entropy(similar, torch.zeros_like(y))
 
 

@@ -49,7 +49,8 @@ class ControlChange:
         received = result.task.model
         if received is None:
             raise FedfuseError(f"client {result.task.client} was sent no model to train: brief it with send_control")
-        scale = 1 / path_length(ctx.rate, result.steps, ctx.local)
+        # With float16, all steps may be skipped: then x = y.
+        scale = 1 / path_length(ctx.rate, max(1, result.steps), ctx.local)
         mean_gradient = tree.map_trees(lambda x, y: (x - y) * scale, received.params, result.model.params)
         change = tree.subtract(mean_gradient, result.task.extra[CONTROL])
         own = result.memory.get(CONTROL)
