@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import wraps
-from typing import Any, ParamSpec, Protocol, runtime_checkable
+from inspect import signature
+from typing import Any, ParamSpec, Protocol, get_args, get_type_hints, runtime_checkable
+
+from typing_extensions import get_protocol_members, is_protocol
 
 from fedfuse.context import Context
 from fedfuse.facts import Facts, Score
@@ -160,6 +163,40 @@ def paper(function: Callable[P, Algorithm]) -> Callable[P, Algorithm]:
 
     @wraps(function)
     def make(*args: P.args, **kwargs: P.kwargs) -> Algorithm:
+        _check_arguments(function, kwargs)
         return replace(function(*args, **kwargs), made_by=(make, kwargs))
 
     return make
+
+
+@dataclass(frozen=True)
+class SettingOf:
+    """Marks an argument of a paper as a setting of a part, which is another argument."""
+
+    part: str
+
+
+def _check_arguments(function: Callable[..., Algorithm], arguments: Mapping[str, Any]) -> None:
+    """Refuse parts of another kind than the argument, and settings that both the argument and its part state."""
+    hints, parameters = get_type_hints(function, include_extras=True), signature(function).parameters
+    for name, value in arguments.items():
+        for kind in (hints.get(name), *get_args(hints.get(name))):
+            if is_protocol(kind) and value is not None and not isinstance(value, str | type):
+                _check_kind(name, value, kind)
+            if not isinstance(kind, SettingOf) or value is None:
+                continue
+            part = arguments.get(kind.part)
+            if part is not None and part != parameters[kind.part].default:
+                _check_stated_once(name, value, kind.part, part)
+
+
+def _check_kind(name: str, value: object, kind: type) -> None:
+    missing = sorted(member for member in get_protocol_members(kind) if not hasattr(value, member))
+    if missing:
+        raise FedfuseError(f"{name} = {value!r}: this is not a {kind.__name__}, because it has no {missing[0]}")
+
+
+def _check_stated_once(name: str, value: object, role: str, part: object) -> None:
+    own = next((field for field in fields(part) if field.name == name), None) if is_dataclass(part) else None
+    if own is not None and getattr(part, name) not in (own.default, value):
+        raise FedfuseError(f"{name} = {value!r}, but the {role} has {name} = {getattr(part, name)!r}: state it once")

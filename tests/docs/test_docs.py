@@ -19,7 +19,7 @@ from pydantic_core import PydanticUndefined
 
 from fedfuse import signature
 from fedfuse.algorithms import ALGORITHMS
-from fedfuse.algorithms.settings import SettingOf
+from fedfuse.algorithm import SettingOf
 from fedfuse.commands.app import app
 from fedfuse.config.experiment import Experiment, builtin
 from fedfuse.config.parts import PARTS, AlgorithmSection

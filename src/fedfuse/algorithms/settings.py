@@ -8,20 +8,14 @@ of whichever part is the `distiller`; if that part has no such setting, it is an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Annotated, Any, TypeVar
 
+from fedfuse.algorithm import SettingOf
 from fedfuse.signature import did_you_mean
 from fedfuse.types import FedfuseError
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class SettingOf:
-    """Marks an argument as a setting of a part, which is another argument."""
-
-    part: str
 
 
 OfAggregate = Annotated[T | None, SettingOf("aggregate")]

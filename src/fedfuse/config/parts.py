@@ -16,11 +16,11 @@ from pydantic import BaseModel
 from typing_extensions import is_protocol
 
 from fedfuse import signature
-from fedfuse.algorithm import Algorithm
+from fedfuse.algorithm import Algorithm, SettingOf
 from fedfuse.algorithms import ALGORITHMS
 from fedfuse.algorithms.decentralised_logits.topology import Complete, RandomNeighbours, Ring, Topology
 from fedfuse.algorithms.ds_fl.entropy_reduction import EntropyReduced
-from fedfuse.algorithms.settings import SettingOf, missing_setting
+from fedfuse.algorithms.settings import missing_setting
 from fedfuse.config.named import NamedSection, Problem
 from fedfuse.fusion import (
     SGD,

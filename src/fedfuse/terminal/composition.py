@@ -16,7 +16,7 @@ from rich.tree import Tree
 from fedfuse import signature
 from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms import ALGORITHMS
-from fedfuse.algorithms.settings import SettingOf
+from fedfuse.algorithm import SettingOf
 from fedfuse.config.named import ConfigError
 from fedfuse.config.parts import PARTS, AlgorithmSection
 from fedfuse.types import FedfuseError
