@@ -21,6 +21,7 @@ from pathlib import Path
 from time import perf_counter
 
 from drawing import COLOURS, INK, panels, save
+from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from rich.console import Console
 from rich.table import Table
 
@@ -68,7 +69,7 @@ def formats() -> dict[str, str]:
 def scale(given: argparse.Namespace) -> str:
     return (
         f"ResNet-8 at {given.size}x{given.size}, 20 clients, 4 a round, {given.rounds} rounds, {given.epochs} local"
-        f" epochs, {given.steps} distillation steps, pool of {given.pool:,} CIFAR-100 images, {given.seeds} seeds"
+        f" epochs,\n{given.steps} distillation steps, pool of {given.pool:,} CIFAR-100 images, {given.seeds} seeds"
     )
 
 
@@ -110,6 +111,9 @@ def picture(rows: dict[str, Row], out: Path, given: argparse.Namespace) -> None:
         colour, style = COLOURS[number % len(COLOURS)], "-o" if number < len(COLOURS) else "--s"
         axis.plot(sent, accuracy, style, color=colour, linewidth=2, markersize=4, label=name)
     axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.xaxis.set_minor_locator(NullLocator())
     axis.set_xlabel("uploaded by all clients, MB", color=INK)
     axis.set_ylabel("test accuracy, %", color=INK)
     axis.set_title(f"CIFAR-10, alpha 1: accuracy against uploaded bytes\n{scale(given)}", color=INK, fontsize=8)
