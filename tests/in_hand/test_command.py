@@ -391,6 +391,16 @@ def test_after_a_crash_the_teachers_are_not_run_again(
     assert "not run again, from the cache: mlp0.safetensors" in again.out
 
 
+def test_a_teacher_without_memory_is_one_sentence(fuse: Fuse, digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*arguments: object, **settings: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.\nMore lines.")
+
+    monkeypatch.setattr("fedfuse.in_hand.logit_cache.logits_of", no_memory)
+    said = fuse(digits / "mlp0.safetensors", "--student", "mlp:8", "--pool", "digits")
+    assert said.code == 2
+    assert "the device ran out of memory (CUDA out of memory.): lower --batch-size, or choose --device cpu" in said.err
+
+
 def test_a_pickled_student_is_refused(fuse: Fuse, digits: Path, tmp_path: Path) -> None:
     shutil.copytree(digits / "vit", tmp_path / "old", ignore=shutil.ignore_patterns("*.safetensors"))
     (tmp_path / "old" / "pytorch_model.bin").write_bytes(b"")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 from rich.table import Table
 
@@ -69,14 +70,19 @@ def fuse(
     if target not in TARGETS:
         hint = signature.did_you_mean(target, TARGETS)
         raise FedfuseError(f"--target {target}: no target is called so{hint} Known: {', '.join(TARGETS)}")
-    result = fuse_to_folder(
-        teachers, student, pool, out_dir, validation=validation, test=test, target=TARGETS[target](),
-        distiller=AdamCosine(lr=lr, steps=steps, batch_size=batch_size), device=device, seed=seed, report=report,
-    )  # fmt: skip
-    _print(result)
+    try:
+        result = fuse_to_folder(
+            teachers, student, pool, out_dir, validation=validation, test=test, target=TARGETS[target](),
+            distiller=AdamCosine(lr=lr, steps=steps, batch_size=batch_size), device=device, seed=seed, report=report,
+        )  # fmt: skip
+    except torch.OutOfMemoryError as error:
+        raise devices.out_of_memory(error, "lower --batch-size, or choose --device cpu") from error
+    _print(result, devices.chosen(device))
 
 
-def _print(result: FusedFolder) -> None:
+def _print(result: FusedFolder, device: torch.device) -> None:
+    if device.type != "cpu":
+        out.print(f"on {device}", highlight=False)
     if result.reused:
         out.print(f"not run again, from the cache: {', '.join(result.reused)}", highlight=False, soft_wrap=True)
     out.print(_table(result))
