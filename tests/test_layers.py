@@ -15,7 +15,7 @@ feed local_settings models
 predict
 data
 context evaluate
-algorithm uploads
+algorithm
 fusion local
 algorithms
 engines records

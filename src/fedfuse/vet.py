@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from fedfuse import packing, tree, uploads
+from fedfuse import packing, tree
 from fedfuse.context import Context
+from fedfuse.local import uploads
 from fedfuse.records.record import ClientRecord
 from fedfuse.types import Extras, Failure, PackedModel, ServerState, Snapshot, Tensors, TensorSpec, Update
 

@@ -11,6 +11,7 @@ import fedfuse
 from fedfuse.config.experiment import Experiment, builtin, load
 from fedfuse.config.named import ConfigError
 from fedfuse.config.overlay import overlaid
+from fedfuse.local_settings import LocalSettings
 from fedfuse.runs.setup import load_federation, set_up
 from fedfuse.signature import did_you_mean, resolve
 from fedfuse.types import FedfuseError
@@ -129,7 +130,7 @@ def test_so_does_one_in_an_algorithm(algorithm: str, right: str, file: Path) -> 
 
 def test_an_empty_file_is_one_line(file: Path) -> None:
     for text in ("", "\n# nothing yet\n"):
-        assert error_of(text, file) == f"{file}: is empty: give at least the sections [data], [models] and [local]"
+        assert error_of(text, file) == f"{file}: is empty: give at least the sections [data] and [models]"
 
 
 def test_deep_nesting_is_no_toml(file: Path) -> None:
@@ -158,7 +159,14 @@ def test_mistakes_in_settings_of_several_functions_are_listed_at_once(file: Path
 
 
 def test_a_section_that_is_missing_is_named(file: Path) -> None:
-    assert "local = None: is required and was not given" in error_of(SOUND.replace("[local]\nepochs = 1", ""), file)
+    without = SOUND.replace('[models]\nclients = "mlp:16"', "")
+    assert without != SOUND
+    assert "models = None: is required and was not given" in error_of(without, file)
+
+
+def test_without_local_settings_clients_train_for_one_epoch(file: Path) -> None:
+    file.write_text(SOUND.replace("[local]\nepochs = 1", ""))
+    assert load(file).local == LocalSettings(epochs=1)
 
 
 def test_what_is_no_toml_says_in_which_line(file: Path) -> None:

@@ -18,8 +18,8 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from fedfuse import signature
-from fedfuse.algorithms import ALGORITHMS
 from fedfuse.algorithm import SettingOf
+from fedfuse.algorithms import ALGORITHMS
 from fedfuse.commands.app import app
 from fedfuse.config.experiment import Experiment, builtin
 from fedfuse.config.parts import PARTS, AlgorithmSection

@@ -9,9 +9,9 @@ import pytest
 import fedfuse
 from fedfuse import codec
 from fedfuse.engines import Engine, InThreads
+from fedfuse.local.uploads import RESIDUAL
 from fedfuse.records.stored import StoredRun
 from fedfuse.testing import all_bits
-from fedfuse.uploads import RESIDUAL
 from tests.command_line import rounds_of
 from tests.doubles import brief_settings
 from tests.invariant.test_engines_agree import Stopping

@@ -77,7 +77,7 @@ def fuse(
         )  # fmt: skip
     except torch.OutOfMemoryError as error:
         raise devices.out_of_memory(error, "lower --batch-size, or choose --device cpu") from error
-    _print(result, devices.chosen(device))
+    _print(result, devices.resolve(device))
 
 
 def _print(result: FusedFolder, device: torch.device) -> None:

@@ -36,7 +36,7 @@ class Experiment(BaseModel):
     data: DataSection
     partition: PartitionSection = PartitionSection()
     models: ModelsSection
-    local: LocalSettings
+    local: LocalSettings = LocalSettings(epochs=1)
     algorithm: AlgorithmSection = AlgorithmSection()
     run: RunSection = RunSection()
     provenance: dict[str, Any] | None = Field(None, description="written by a run: versions, threads, fingerprint")
@@ -105,7 +105,7 @@ def load(experiment: str | Path, settings: Mapping[str, Any] | None = None) -> E
     except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
         raise FedfuseError(f"{file}: not valid TOML: {error}") from error
     if not sections:
-        raise FedfuseError(f"{file}: is empty: give at least the sections [data], [models] and [local]")
+        raise FedfuseError(f"{file}: is empty: give at least the sections [data] and [models]")
     sections.setdefault("name", Path(file).stem)
     try:
         return Experiment(**overlaid(sections, settings or {}))

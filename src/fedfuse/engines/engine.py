@@ -8,9 +8,9 @@ from typing import Protocol
 
 import torch
 
-from fedfuse import uploads
 from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
+from fedfuse.local import uploads
 from fedfuse.types import Failure, Groups, ServerState, Task, Update
 
 

@@ -19,7 +19,6 @@ import torch
 from flwr.app import ConfigRecordValues, Message, MessageType
 from flwr.serverapp import Grid
 
-from fedfuse import uploads
 from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
 from fedfuse.data.examples import Examples
@@ -28,6 +27,7 @@ from fedfuse.flower.deadline import with_timeout
 from fedfuse.flower.replies import Replies, Reply
 from fedfuse.flower.reply_checks import Expected, Refused
 from fedfuse.flower.roster import Roster
+from fedfuse.local import uploads
 from fedfuse.types import Failure, FedfuseError, Groups, ServerState, Task, Update
 
 HELLO = 120.0  # seconds for a new node to declare which client it serves

@@ -21,13 +21,13 @@ from fedfuse.data.federation import Federation, federate
 from fedfuse.data.sources import load_from
 from fedfuse.data.sources.location import Location
 from fedfuse.data.texts.encoding import encode_federation
+from fedfuse.local.uploads import check_uploads
 from fedfuse.models import precision
 from fedfuse.models.precision import Precision
 from fedfuse.packing import FULL
 from fedfuse.select import cohort_size
 from fedfuse.threads import cores, threads
 from fedfuse.types import FedfuseError
-from fedfuse.uploads import check_uploads
 
 WORKERS_PER_CORE = 8  # worker processes: each holds PyTorch and its clients' models
 

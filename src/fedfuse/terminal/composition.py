@@ -14,9 +14,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from fedfuse import signature
-from fedfuse.algorithm import Algorithm
+from fedfuse.algorithm import Algorithm, SettingOf
 from fedfuse.algorithms import ALGORITHMS
-from fedfuse.algorithm import SettingOf
 from fedfuse.config.named import ConfigError
 from fedfuse.config.parts import PARTS, AlgorithmSection
 from fedfuse.types import FedfuseError

@@ -14,8 +14,8 @@ from fedfuse.fusion.table import logits_of
 from fedfuse.fusion.target import entropy
 from fedfuse.local.own_model import own_model, own_model_memory
 from fedfuse.local.training import Training
+from fedfuse.local.uploads import refuse_packing
 from fedfuse.types import Groups, Snapshot, Task, Update
-from fedfuse.uploads import refuse_packing
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class LearnTrainPredict:
     train: Training = field(default_factory=Training)
 
     def check(self, ctx: Context) -> None:
-        refuse_packing(ctx, "ds-fl's clients send soft labels, not their model")
+        refuse_packing(ctx, "the clients send soft labels, not their model")
 
     def __call__(self, task: Task, memory: Groups, ctx: Context) -> Update:
         start = own_model(task.client, memory, ctx)

@@ -15,10 +15,10 @@ from fedfuse.feed import Feed
 from fedfuse.local.own_model import own_model, own_model_memory
 from fedfuse.local.terms import Local
 from fedfuse.local.training import Training
+from fedfuse.local.uploads import refuse_packing
 from fedfuse.models.split import feature_shape, halves
 from fedfuse.predict import BATCH, evaluating
 from fedfuse.types import Extras, Groups, ServerState, Task, TensorSpec, Update, host_copy
-from fedfuse.uploads import refuse_packing
 
 SERVER = "server"  # in a task: the server's logits of the client's examples
 EXAMPLES = "examples"  # in an update: features, logits, labels, in the order of the client's rows

@@ -13,10 +13,10 @@ from torch import nn
 from fedfuse.context import Context
 from fedfuse.local.terms import CrossEntropy
 from fedfuse.local.training import Training
+from fedfuse.local.uploads import refuse_packing
 from fedfuse.models.catalogue import with_widths
 from fedfuse.models.chain import above, by_unit, layers, spread, whole, widths
 from fedfuse.types import Groups, Snapshot, Task, Tensors, Update
-from fedfuse.uploads import refuse_packing
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 import fedfuse
-from fedfuse import codec, packing, tree, uploads
+from fedfuse import codec, packing, tree
 from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms import ALGORITHMS
 from fedfuse.context import Context
 from fedfuse.engines import InProcess
 from fedfuse.engines.engine import attempt
+from fedfuse.local import uploads
 from fedfuse.local.training import Training
 from fedfuse.models.one_bit import OneBit
 from fedfuse.models.precision import Precision
@@ -30,7 +31,9 @@ from tests.doubles import brief, brief_settings, context, initial, trained
 ARCH = "mlp:8-6:bn"
 WEIGHT = "trunk.4.weight"  # the only one between the first and the last
 LOSSY: tuple[Upload, ...] = ("bfloat16", "int8", "1bit")
-NO_MODEL = {"ds-fl": "soft labels", "fedgkt": "features and logits", "fedma": "layers whose neurons"}
+NO_MODEL = {
+    "ds-fl": "soft labels", "decentralised-logits": "soft labels", "fedgkt": "features and logits", "fedma": "layers whose neurons",
+}  # fmt: skip
 
 
 def with_precision(precision: Precision, **local: object) -> Context:
