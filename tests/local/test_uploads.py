@@ -32,7 +32,8 @@ ARCH = "mlp:8-6:bn"
 WEIGHT = "trunk.4.weight"  # the only one between the first and the last
 LOSSY: tuple[Upload, ...] = ("bfloat16", "int8", "1bit")
 NO_MODEL = {
-    "ds-fl": "soft labels", "decentralised-logits": "soft labels", "fedgkt": "features and logits", "fedma": "layers whose neurons",
+    "ds-fl": "soft labels", "decentralised-logits": "soft labels",
+    "fedgkt": "features and logits", "fedma": "layers whose neurons",
 }  # fmt: skip
 
 

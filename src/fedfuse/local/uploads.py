@@ -41,11 +41,11 @@ def pack(update: Update, task: Task, memory: Groups, ctx: Context) -> Update:
     codes, scales = packing.pack(weights, precision.upload)
     rest = {name: tensor for name, tensor in model.params.items() if name not in codes}
     packed = PackedModel(model.arch, precision.upload, of, rest, model.buffers, codes, scales)
-    kept = update.memory
+    own_memory = update.memory
     if ctx.local.error_feedback:
         sent = packing.unpack(codes, scales, weights, precision.upload)
-        kept = {**kept, RESIDUAL: {name: weight - sent[name] for name, weight in weights.items()}}
-    return replace(update, model=None, packed=packed, memory=kept)
+        own_memory = {**own_memory, RESIDUAL: {name: weight - sent[name] for name, weight in weights.items()}}
+    return replace(update, model=None, packed=packed, memory=own_memory)
 
 
 def _to_send(name: str, model: Snapshot, task: Task, residual: Tensors, of: UploadOf) -> Tensor:

@@ -55,16 +55,16 @@ def parse(name: str) -> HfName:
     match = _NAME.fullmatch(name.removeprefix(MARK))
     if match is None:
         raise FedfuseError(f"{name} names no model: give hf:<id or folder>")
-    found = HfName(match[1])
+    named = HfName(match[1])
     for option in match[2].split(":")[1:]:
         key, _, value = option.partition("=")
-        if key == "layers" and found.layers is None and re.fullmatch("[1-9][0-9]{0,3}", value):
-            found = replace(found, layers=int(value))
-        elif key == "pool" and found.pool is None and value in POOLINGS:
-            found = replace(found, pool=POOLINGS[POOLINGS.index(value)])
+        if key == "layers" and named.layers is None and re.fullmatch("[1-9][0-9]{0,3}", value):
+            named = replace(named, layers=int(value))
+        elif key == "pool" and named.pool is None and value in POOLINGS:
+            named = replace(named, pool=POOLINGS[POOLINGS.index(value)])
         else:
             raise FedfuseError(
                 f"{name} has the option {option!r}: give :layers=N, the number of layers that are left, or :pool= with "
                 f"{', '.join(POOLINGS)}; each once"
             )
-    return found
+    return named

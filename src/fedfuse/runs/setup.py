@@ -171,7 +171,7 @@ def load_federation(experiment: Experiment, location: Location | None = None) ->
 def _encoded(experiment: Experiment, federation: Federation, location: Location) -> Federation:
     """Encode the texts of a federation that is split already: a tokenizer may learn from its pool only."""
     data, server = experiment.data, experiment.models.server
-    archs = [*experiment.models.weights, *([server] if server else [])]
+    archs = [*_plain_weights(experiment), *([server] if server else [])]
     return encode_federation(
         federation,
         tokenizer=data.tokenizer,

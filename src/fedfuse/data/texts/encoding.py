@@ -72,8 +72,8 @@ def _choose(
     pairs = _texts(federation.train).pairs
     if setting != AUTO:
         return tokenizers.named(setting, max_length, pairs=pairs)
-    if (found := tokenizers.of_models(archs, max_length, pairs=pairs)) is not None:
-        return found
+    if (own := tokenizers.of_models(archs, max_length, pairs=pairs)) is not None:
+        return own
     if federation.pool is None or not len(federation.pool):
         raise FedfuseError(
             "there is no tokenizer: one is trained on public texts only, and there is no pool. Add [data.pool], or set "
@@ -133,13 +133,13 @@ def _encode_chunk(
     """Return ids and types of each text, and its length before truncation. Only long texts are encoded twice."""
     backend.no_padding()
     backend.no_truncation()
-    found = backend.encode_batch(list(chunk))
-    full = np.fromiter((len(encoding) for encoding in found), np.int64, len(found))
+    encodings = backend.encode_batch(list(chunk))
+    full = np.fromiter((len(encoding) for encoding in encodings), np.int64, len(encodings))
     if long := np.flatnonzero(full > max_length).tolist():
         backend.enable_truncation(max_length)
         for row, encoding in zip(long, backend.encode_batch([chunk[row] for row in long]), strict=True):
-            found[row] = encoding
-    return [encoding.ids for encoding in found], [encoding.type_ids for encoding in found], full
+            encodings[row] = encoding
+    return [encoding.ids for encoding in encodings], [encoding.type_ids for encoding in encodings], full
 
 
 def _padded(examples: Examples, encoded: Encoded, tokenizer: Tokenizer, longest: int) -> Examples:

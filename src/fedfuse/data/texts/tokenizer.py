@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,10 +19,10 @@ from fedfuse.data.sources.cache import cached_arrays
 from fedfuse.data.sources.location import Location
 from fedfuse.data.texts.store import Texts
 from fedfuse.models import shared_head, split
+from fedfuse.models.hf_name import MARK, parse
 from fedfuse.types import FedfuseError
 
 AUTO = "auto"
-MARK = "hf:"
 FILE = "tokenizer.json"
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PADS = ("[PAD]", "<pad>", "<|pad|>", "<|endoftext|>")  # padding tokens of files that do not say which it is
@@ -86,21 +85,21 @@ def named(setting: str, max_length: int, *, pairs: bool) -> Tokenizer:
 
 def of_models(archs: Sequence[str], max_length: int, *, pairs: bool) -> Tokenizer | None:
     """Return the tokenizer of the `hf:` models among these, which must have the same one; None if there are none."""
-    found = {arch: named(MARK + source, max_length, pairs=pairs) for arch in archs for source in hub_sources(arch)}
-    for arch, tokenizer in found.items():
-        first = next(iter(found))
-        if tokenizer.content != found[first].content:
+    by_model = {arch: named(MARK + source, max_length, pairs=pairs) for arch in archs for source in hub_sources(arch)}
+    for arch, tokenizer in by_model.items():
+        first = next(iter(by_model))
+        if tokenizer.content != by_model[first].content:
             raise FedfuseError(
                 f"{first} and {arch} have different tokenizers, and all models read the same tokens: choose models of "
                 f'one tokenizer, or set data.tokenizer = "{MARK}<id or folder>" if all models know its tokens'
             )
-    return next(iter(found.values()), None)
+    return next(iter(by_model.values()), None)
 
 
 def hub_sources(arch: str) -> list[str]:
     """The ids or folders of an architecture's `hf:` models, without options such as `:layers=2` or a shared head."""
     parts = [shared_head.split(part)[0] for part in arch.split(split.MARK)]
-    return [re.sub(r"(:\w+=[^:/]*)+$", "", part.removeprefix(MARK)) for part in parts if part.startswith(MARK)]
+    return [parse(part).source for part in parts if part.startswith(MARK)]
 
 
 def _of_model(setting: str, max_length: int, pairs: bool) -> Tokenizer:
@@ -114,18 +113,22 @@ def _of_model(setting: str, max_length: int, pairs: bool) -> Tokenizer:
     if folder.is_dir() and not any((folder / name).is_file() for name in (FILE, "vocab.txt", "vocab.json")):
         raise FedfuseError(f"{setting} has no tokenizer: {remedy}")
     try:
-        found = transformers.AutoTokenizer.from_pretrained(
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
             str(folder) if folder.is_dir() else source, use_fast=True, trust_remote_code=False
         )
     except Exception as error:  # a file that cannot be read, an id that is not there, an old format
         reason = str(error).strip().partition("\n")[0]
         raise FedfuseError(f"{setting}: no tokenizer could be loaded ({reason}): {remedy}") from error
-    if getattr(found, "backend_tokenizer", None) is None:
+    if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise FedfuseError(f"{setting}: its tokenizer is not a fast one, which texts are encoded with: {remedy}")
-    pad = (found.pad_token_id, found.pad_token) if found.pad_token_id is not None else _pad(found.backend_tokenizer)
-    complete = _complete(found.backend_tokenizer, pad, max_length, pairs, setting)
-    types = complete.types and "token_type_ids" in found.model_input_names
-    longest = found.model_max_length if found.model_max_length < 10**9 else None
+    pad = (
+        (tokenizer.pad_token_id, tokenizer.pad_token)
+        if tokenizer.pad_token_id is not None
+        else _pad(tokenizer.backend_tokenizer)
+    )
+    complete = _complete(tokenizer.backend_tokenizer, pad, max_length, pairs, setting)
+    types = complete.types and "token_type_ids" in tokenizer.model_input_names
+    longest = tokenizer.model_max_length if tokenizer.model_max_length < 10**9 else None
     return Tokenizer(complete.content, types, longest)
 
 
