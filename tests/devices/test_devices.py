@@ -99,7 +99,8 @@ def small(**sections: object) -> fedfuse.Experiment:
     )  # fmt: skip
 
 
-def test_flowers_nodes_and_server_take_the_device_of_the_experiment() -> None:
+def test_flowers_nodes_and_server_take_the_device_of_the_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "resolve", torch.device)  # a run on meta would be refused: its tensors have no values
     value = small(run={"rounds": 1, "device": "meta"})
     assert set_up(value, load_federation(value)).ctx.nets.device.type == "meta"  # as `run` does, the server's loop
     node = Node(value)._setup(value, {"client": 0, "arch": "mlp:4"}, None)  # type: ignore[arg-type]

@@ -233,3 +233,27 @@ def test_a_worker_that_served_one_experiment_serves_the_next_as_its_own(tmp_path
         assert there.model is not None
         assert here.model is not None
         assert bits(there.model) == bits(here.model)
+
+
+def test_a_worker_follows_its_run_into_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is reused was started elsewhere: it must find the relative paths and modules of the new run."""
+    for number in (1, 2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / f"net_{number}.py").write_text(
+            "from pathlib import Path\nfrom torch import nn\n\n\ndef make(classes, shape):\n"
+            "    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], int(Path('width').read_text())), nn.ReLU(), "
+            "nn.Linear(int(Path('width').read_text()), classes))\n"
+        )
+        (folder / "width").write_text(str(3 + number))
+        monkeypatch.chdir(folder)
+        monkeypatch.syspath_prepend(str(folder))
+        made = experiment("remembering", arch=f"net_{number}:make")
+        federation = load_federation(made)
+        ctx = set_up(made, federation).ctx.at(1)
+        federation.save(Path("federation"))
+        Path("experiment.toml").write_text(made.toml())
+        task = Task(0, 1, initial(ctx).models[f"net_{number}:make"])
+        with closing(Workers(1, Path("experiment.toml"), Path("federation"))) as engine:
+            (there,) = engine.run(made.algorithm.build(), [task], ctx)
+        assert isinstance(there, Update), there

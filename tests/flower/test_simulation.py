@@ -147,7 +147,7 @@ def test_a_users_mistake_is_told_before_ray_is_started(cli: CommandLine, tmp_pat
 
 def test_clients_share_the_gpus_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     assert simulation._gpus_per_client("cpu", 4) == 0.0
-    monkeypatch.setattr(simulation.devices, "chosen", torch.device)
+    monkeypatch.setattr(simulation.devices, "resolve", torch.device)
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
     assert simulation._gpus_per_client("cuda", 4) == 0.5
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 3)

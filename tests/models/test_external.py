@@ -150,7 +150,7 @@ def test_a_folder_that_lacks_a_layer_or_holds_a_pickle_is_refused(folder: Path) 
     net.net.save_pretrained(folder)
     weights = load_file(folder / "model.safetensors")
     save_file({name: t for name, t in weights.items() if "embedder" not in name}, folder / "model.safetensors")
-    with pytest.raises(FedfuseError, match=r"it has no weights for resnet\.embedder"):
+    with pytest.raises(FedfuseError, match=r"its weights lack resnet\.embedder"):
         build(f"hf:{folder}", classes=7, shape=(3, 32, 32))
 
 

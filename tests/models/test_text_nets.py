@@ -158,11 +158,11 @@ def test_kinds_of_inputs_are_told_apart_before_anything_is_built() -> None:
     texts = {key: tensor[:2] for key, tensor in batch().items()}
     for name in ("mlp:8", "resnet8", "resnet8:gn+head16", "cnn|mlp:8"):
         with pytest.raises(FedfuseError, match="takes images or features, but the data has input_ids"):
-            check(name, 3, (LENGTH, 10**9), texts)
+            check(name, 3, (LENGTH, 10**9), {"2 texts": texts})
     for name in ("bag", "lstm+head16", "bag|mlp:8"):
         with pytest.raises(FedfuseError, match="reads texts, but the data has images or features"):
-            check(name, 3, SHAPE, torch.zeros(2, *SHAPE))
-        check(name, 3, SHAPE, texts)
+            check(name, 3, SHAPE, {"zeros": torch.zeros(2, *SHAPE)})
+        check(name, 3, SHAPE, {"2 texts": texts})
         check(name, 3, SHAPE)
 
 

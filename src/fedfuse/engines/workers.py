@@ -172,12 +172,13 @@ class _Worker:
 
     def open(self, experiment: Path, folder: Path, number: int) -> None:
         """Serve this experiment from now on. The process opens it at its first task, so that all start at once."""
-        self._open_message = {"experiment": str(experiment), "folder": str(folder), "number": number}
+        # A process that is reused was started with the folder and the modules of an earlier run.
+        place = {"cwd": str(Path.cwd()), "path": _module_path()}
+        self._open_message = {"experiment": str(experiment), "folder": str(folder), "number": number, **place}
         self._is_open = False
 
     def _start(self) -> None:
-        # A worker must find all modules that this process finds, including the user's own.
-        path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
+        path = os.pathsep.join(_module_path())
         self._process = subprocess.Popen(
             [sys.executable, "-m", "fedfuse.runs.worker"],
             stdin=subprocess.PIPE,
@@ -236,6 +237,11 @@ class _Worker:
     def stop(self) -> None:
         self._process.kill()
         self._process.wait()
+
+
+def _module_path() -> list[str]:
+    """Return where this process finds modules, also the user's own: a worker must find them too."""
+    return [p or str(Path.cwd()) for p in sys.path]
 
 
 # Starting a process takes seconds (it imports torch), so workers are reused by later runs of this process.

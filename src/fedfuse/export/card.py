@@ -205,9 +205,11 @@ def _last_and_best(by_round: Mapping[int, float]) -> tuple[str, str, int]:
 
 
 def _reads_texts(header: Header) -> bool:
-    """Whether the model reads texts: a net for texts by its name, or one of transformers that takes no images."""
-    return header.arch.partition("+")[0].partition(":")[0] in TEXT_NETS or (
-        header.arch.startswith(MARK) and len(header.shape) < 3
+    """Whether the model reads texts: it has a tokenizer, or its name says so."""
+    return (
+        header.tokenizer is not None
+        or header.arch.partition("+")[0].partition(":")[0] in TEXT_NETS
+        or (header.arch.startswith(MARK) and len(header.shape) < 3)
     )
 
 

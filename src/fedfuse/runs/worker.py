@@ -63,6 +63,8 @@ def answer(message: dict[str, Any], algorithm: Algorithm, ctx: Context) -> dict[
 def open_(message: dict[str, Any]) -> tuple[Algorithm, Context]:
     """Load the experiment and its federation, whose arrays are memory-mapped."""
     _group.cache_clear()
+    os.chdir(message["cwd"])
+    sys.path[:] = message["path"]
     experiment = load(message["experiment"])
     torch.set_num_threads(experiment.run.threads)
     device = devices.spread(devices.resolve(experiment.run.device), message["number"])

@@ -54,8 +54,7 @@ def as_source(reference: str, value: Any) -> Source:
 def _vocabulary(*inputs: object) -> int:
     """The number of token ids, as far as the data shows: one more than the largest; 0 if there are none."""
     ids = [x["input_ids"] for x in inputs if isinstance(x, Mapping) and "input_ids" in x]
-    whole = [t for t in ids if t.numel() and not t.is_floating_point()]
-    return 1 + max((int(t.max()) for t in whole), default=-1)
+    return 1 + max((int(t.max()) for t in ids if t.numel()), default=-1)
 
 
 def inputs(x: object, reference: str = "data") -> Tensor:
@@ -151,6 +150,8 @@ def _mapping(x: Mapping[str, object], reference: str) -> dict[str, Tensor]:
         if tensor.dim() == 0 or tensor.is_complex():
             what = "a single number" if tensor.dim() == 0 else "complex numbers"
             raise FedfuseError(f"{reference}: {name} is {what}: give an array of real numbers, one row per example")
+    if (ids := tensors.get("input_ids")) is not None and ids.is_floating_point():
+        raise FedfuseError(f"{reference}: input_ids holds {ids.dtype}: give token ids, which are whole numbers")
     if not tensors:
         raise FedfuseError(f"{reference}: x is an empty mapping: give at least one array")
     return {name: t.float() if t.is_floating_point() else t.long() for name, t in tensors.items()}
