@@ -59,14 +59,14 @@ class Benchmark:
         )
 
 
-TWO_LAYERS = "hf:ENCODER:layers=2"
-DISTILLER = "steps=120, batch_size=32, lr=5e-5, every=20, patience=120"
+TWO_LAYERS = "hf:ENCODER:layers=2:pool=mean"
+DISTILLER = "steps=60, batch_size=32, lr=5e-4, every=20, patience=60"
 FIGURE_3 = {"FedAvg": "fedavg", "FedDF": f"feddf({DISTILLER})"}
-ADAM = {"optimizer": "adam", "lr": 5e-5, "batch_size": 16}
+ADAM = {"optimizer": "adam", "lr": 5e-4, "batch_size": 16}
 DIRICHLET = {"scheme": "dirichlet", "clients": 10, "alpha": 1.0}
 HALF = {"kind": "split", "size": 0.5}
 SMALL = {"lstm": 1, TWO_LAYERS: 1}
-MIXED = 'models.clients={"lstm"=1, "hf:ENCODER:layers=2"=1}'
+MIXED = f'models.clients={{"lstm"=1, "{TWO_LAYERS}"=1}}'
 ALONE = "models.clients="
 
 BENCHMARKS = {

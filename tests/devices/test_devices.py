@@ -103,7 +103,7 @@ def test_flowers_nodes_and_server_take_the_device_of_the_experiment(monkeypatch:
     monkeypatch.setattr(devices, "resolve", torch.device)  # a run on meta would be refused: its tensors have no values
     value = small(run={"rounds": 1, "device": "meta"})
     assert set_up(value, load_federation(value)).ctx.nets.device.type == "meta"  # as `run` does, the server's loop
-    node = Node(value)._setup(value, {"client": 0, "arch": "mlp:4"}, None)  # type: ignore[arg-type]
+    node = Node(value)._setup(value, {"client": 0, "arch": "mlp:4", "upload": "float32", "net": ""}, None)  # type: ignore[arg-type]
     assert node.ctx.nets.device.type == "meta"
 
 

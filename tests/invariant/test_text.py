@@ -147,7 +147,8 @@ def test_what_needs_images_says_so(bert: str) -> None:
         ({}, "an empty mapping"),
         ({"input_ids": 5}, "input_ids is a single number"),
         ({"input_ids": ["a", "b"]}, "encode text"),
-        ({"input_ids": torch.zeros(3, 4), "attention_mask": torch.zeros(2, 4)}, "one integer per example"),
+        ({"input_ids": torch.zeros(3, 4).long(), "attention_mask": torch.zeros(2, 4)}, "one integer per example"),
+        ({"input_ids": torch.full((3, 4), 0.5)}, "input_ids holds torch.float32"),
     ],
 )
 def test_mappings_that_cannot_teach_are_refused(x: Any, message: str, bert: str) -> None:
