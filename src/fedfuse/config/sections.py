@@ -39,6 +39,9 @@ class DataSection(NamedSection):
     source: str
     validation: float = Field(0.1, ge=0, lt=1, description="share of the training data held out at the server")
     pool: PoolSection | None = None
+    normalise: Literal["auto", "data"] = Field(
+        "auto", description="of images: as the processors of hf: models say, else by the data's own statistics; or data"
+    )
     tokenizer: str = Field("auto", description="of texts: auto, hf:<id or folder>, or the path of a tokenizer.json")
     vocabulary: int = Field(
         8000, ge=SMALLEST, description="of texts: tokens of a tokenizer that is trained on the pool"

@@ -21,7 +21,7 @@ from fedfuse.in_hand.fusion_file import check_files
 from fedfuse.in_hand.raw import Numbers, Raw, Texts
 from fedfuse.in_hand.readings import RESAMPLE, NamedModel, NumberReading, TextReading
 from fedfuse.in_hand.teachers import labels_of
-from fedfuse.models import hf_name
+from fedfuse.models import hf_name, processor
 from fedfuse.models.file import MODEL, load_model, read_header
 from fedfuse.models.hugging_face import Logits, quiet
 from fedfuse.types import FedfuseError
@@ -31,7 +31,6 @@ CONFIG, SUFFIX = "config.json", ".safetensors"
 FACTORY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 TOKENIZER = ("tokenizer*", "vocab*", "*.model", "merges.txt")  # files of which a tokenizer has at least one
 LARGEST = 4096  # pixels: the side of an image that a model takes
-PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 KINDS = "a model file, a folder, hf:<id or folder>, or package.module:factory"
 
 
@@ -166,9 +165,9 @@ def _with_reading(source: str, title: str, net: Any, data: Raw) -> NamedModel:
     labels, arch = labels_of(net), f"{HF}{source}"
     if isinstance(data, Texts):
         return NamedModel(title, net, TextReading.of(net, _tokenizer(source, title)), labels, arch)
-    processor = _processor(source, title)
-    reading = _checked_reading(net.config, processor or {}, data, title)
-    return NamedModel(title, Logits(net), reading, labels, arch, processor)
+    settings = processor.settings_of(source, title)
+    reading = _checked_reading(net.config, settings or {}, data, title)
+    return NamedModel(title, Logits(net), reading, labels, arch, settings)
 
 
 def _classifier(data: Raw) -> Any:
@@ -186,27 +185,10 @@ def _tokenizer(source: str, title: str) -> Any:
         return _transformers().AutoTokenizer.from_pretrained(source, trust_remote_code=False)
 
 
-def _processor(source: str, title: str) -> dict[str, Any] | None:
-    """Return the settings of a model's image processor, if it has one. The processor itself would need torchvision."""
-    mixin = import_module("transformers.image_processing_base").ImageProcessingMixin
-    folder = Path(source)
-    if folder.is_dir() and not any((folder / name).exists() for name in PROCESSORS):
-        return None
-    try:
-        settings: dict[str, Any] = mixin.get_image_processor_dict(source)[0]
-    except Exception as error:  # a damaged file may raise anything
-        if not folder.is_dir():
-            return None
-        raise FedfuseError(
-            f"the image processor of {title} cannot be read ({type(error).__name__}): restore {PROCESSORS[0]}"
-        ) from error
-    return settings
-
-
-def _checked_reading(config: Any, processor: dict[str, Any], data: Numbers, title: str) -> NumberReading:
+def _checked_reading(config: Any, settings: dict[str, Any], data: Numbers, title: str) -> NumberReading:
     """Return how a model takes images. Raise an error if its processor's settings make no sense."""
     try:
-        reading = _image_reading(config, processor, data)
+        reading = _image_reading(config, settings, data)
         sizes = (*reading.shape, *(() if reading.shortest is None else (reading.shortest,)))
         if not all(0 < size <= LARGEST for size in sizes):
             raise ValueError(f"a size of {max(sizes)}" if max(sizes) > LARGEST else f"a size of {min(sizes)}")
@@ -217,31 +199,26 @@ def _checked_reading(config: Any, processor: dict[str, Any], data: Numbers, titl
     except Exception as error:  # settings of any type
         raise FedfuseError(
             f"the image processor of {title} has settings that cannot be used ({type(error).__name__}: {error}): "
-            f"restore {PROCESSORS[0]} and {CONFIG}"
+            f"restore {processor.FILES[0]} and {CONFIG}"
         ) from error
     return reading
 
 
-def _image_reading(config: Any, processor: dict[str, Any], data: Numbers) -> NumberReading:
+def _image_reading(config: Any, settings: dict[str, Any], data: Numbers) -> NumberReading:
     """Return how a model takes images: as its processor says, else its configuration, else as the data are."""
     channels = getattr(config, "num_channels", None) or 3
     own = getattr(config, "image_size", None) or tuple(data.x.shape[2:])
-    size = processor.get("size", own) if processor.get("do_resize", True) else own
+    size = settings.get("size", own) if settings.get("do_resize", True) else own
     edge = size.get("shortest_edge") if isinstance(size, dict) else None
     goal, shortest = _pair(edge or size), None
-    if edge is not None and "crop_pct" in processor:
-        shortest = int(edge / processor["crop_pct"])
-    elif processor.get("do_center_crop") and "crop_size" in processor:
-        goal, shortest = _pair(processor["crop_size"]), edge
+    if edge is not None and "crop_pct" in settings:
+        shortest = int(edge / settings["crop_pct"])
+    elif settings.get("do_center_crop") and "crop_size" in settings:
+        goal, shortest = _pair(settings["crop_size"]), edge
     mean, std = data.mean, data.std
-    if processor:
-        scale = 255 * processor.get("rescale_factor", 1 / 255) if processor.get("do_rescale", True) else 255.0
-        if ("image_mean" in processor) != ("image_std" in processor):
-            raise ValueError("a mean without a deviation, or the reverse")
-        normal = processor.get("do_normalize", True) and "image_mean" in processor and "image_std" in processor
-        means, stds = (processor["image_mean"], processor["image_std"]) if normal else ([0.0], [1.0])
-        mean, std = tuple(m / scale for m in means), tuple(s / scale for s in stds)
-    mode = RESAMPLE.get(processor.get("resample", 2), "bilinear")
+    if settings:
+        mean, std = processor.normalisation(settings)
+    mode = RESAMPLE.get(settings.get("resample", 2), "bilinear")
     return NumberReading((channels, *goal), mean, std, shortest, mode)
 
 

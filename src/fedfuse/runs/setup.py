@@ -22,7 +22,7 @@ from fedfuse.data.sources import load_from
 from fedfuse.data.sources.location import Location
 from fedfuse.data.texts.encoding import encode_federation
 from fedfuse.local.uploads import check_uploads
-from fedfuse.models import precision
+from fedfuse.models import precision, processor
 from fedfuse.models.precision import Precision
 from fedfuse.packing import FULL
 from fedfuse.select import cohort_size
@@ -165,19 +165,44 @@ def load_federation(experiment: Experiment, location: Location | None = None) ->
         pool=None if pool is None else partial(pool.function(), location=location, **pool.settings),
         seed=experiment.run.seed,
     )
-    return federation if federation.train.texts is None else _encoded(experiment, federation, location)
+    if federation.train.texts is not None:
+        return _encoded(experiment, federation, location)
+    statistics = _processor_statistics(experiment, federation.train)
+    if statistics is None:
+        return federation
+    sets = (federation.train, federation.validation, federation.test)
+    train, validation, test = (_with_statistics(examples, statistics) for examples in sets)
+    unlabeled = None if federation.pool is None else _with_statistics(federation.pool, statistics)
+    return replace(federation, train=train, validation=validation, test=test, pool=unlabeled)
+
+
+def _architectures(experiment: Experiment) -> list[str]:
+    """Return all architectures that the experiment names, as the server knows them."""
+    server = experiment.models.server
+    return [*_plain_weights(experiment), *([server] if server else [])]
+
+
+def _processor_statistics(experiment: Experiment, train: Examples) -> processor.Normalisation | None:
+    """Return mean and deviation of images as the processors of pretrained nets state them; None if none does."""
+    if experiment.data.normalise == "data" or not isinstance(train.x, Tensor) or train.x.dtype != torch.uint8:
+        return None
+    return processor.normalisation_of_models(_architectures(experiment), train.shape[0])
+
+
+def _with_statistics(examples: Examples, statistics: processor.Normalisation) -> Examples:
+    mean, std = statistics
+    return replace(examples, mean=torch.tensor(mean), std=torch.tensor(std))
 
 
 def _encoded(experiment: Experiment, federation: Federation, location: Location) -> Federation:
     """Encode the texts of a federation that is split already: a tokenizer may learn from its pool only."""
-    data, server = experiment.data, experiment.models.server
-    archs = [*_plain_weights(experiment), *([server] if server else [])]
+    data = experiment.data
     return encode_federation(
         federation,
         tokenizer=data.tokenizer,
         vocabulary=data.vocabulary,
         max_length=data.max_length,
-        archs=archs,
+        archs=_architectures(experiment),
         location=location,
     )
 
@@ -227,4 +252,10 @@ def _fresh_pool(experiment: Experiment, train: Examples) -> FreshPool | None:
     if pool is None or not pool.settings.get("fresh"):
         return None
     function, settings = pool.function(), pool.settings
-    return FreshPool(lambda generator: function(train, generator, location=Location.at(), **settings).pool)
+    statistics = _processor_statistics(experiment, train)
+
+    def draw(generator: torch.Generator) -> Examples:
+        fresh: Examples = function(train, generator, location=Location.at(), **settings).pool
+        return fresh if statistics is None else _with_statistics(fresh, statistics)
+
+    return FreshPool(draw)
