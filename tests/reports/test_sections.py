@@ -199,6 +199,17 @@ def test_clients_are_counted(tmp_path: Path) -> None:
     ]
 
 
+def test_a_torn_line_is_told(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", [0.5])
+    with (run / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 2, "te')
+    table = block(report_of([run]), "incidents")
+    assert isinstance(table, Table)
+    assert [row[-1] for row in table.rows if "rounds.jsonl" in str(row[-1])] == [
+        "the last line of rounds.jsonl is incomplete, as after a kill: it is left out"
+    ]
+
+
 def test_incidents_are_told_in_order(tmp_path: Path) -> None:
     happened = [
         ("begun", 0, ""),

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import fedfuse
+from fedfuse.runs.run import default_path
 from fedfuse.threads import cores
 from tests.command_line import SMALL, CommandLine
 
@@ -61,3 +63,11 @@ def test_a_target_that_is_no_share_is_refused_before_training(cli: CommandLine, 
     assert result.code == 2
     assert f"--target {target}: give a share of the test set between 0 and 1" in result.err
     assert not out.exists()
+
+
+def test_a_run_without_a_place_stays_below_runs() -> None:
+    """A name is no path."""
+    folders = {"../../elsewhere": "elsewhere", "a/b": "a-b", "...": "experiment", "plain_name": "plain_name"}
+    for name, folder in folders.items():
+        made = fedfuse.Experiment(name=name, data={"source": "digits"}, models="mlp:4")
+        assert default_path(made, resume=False) == Path("runs") / f"{folder}-fedavg-seed0"

@@ -307,7 +307,8 @@ def _scratch(path: Path) -> Iterator[None]:
 
 def default_path(experiment: Experiment, resume: bool) -> Path:
     """`runs/<experiment>-<algorithm>-seed<seed>`, followed by a number from the second run on."""
-    stem = f"{experiment.name}-{experiment.algorithm.name.replace(':', '-')}-seed{experiment.run.seed}"
+    name = experiment.name.replace("/", "-").lstrip(".-") or "experiment"  # never a path of its own
+    stem = f"{name}-{experiment.algorithm.name.replace(':', '-')}-seed{experiment.run.seed}"
     last = 1
     while has_rounds(_numbered(stem, last + 1)):
         last += 1

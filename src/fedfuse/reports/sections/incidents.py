@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedfuse.facts import Facts
+from fedfuse.records.directory import EVENTS, ROUNDS
 from fedfuse.records.events import Event
+from fedfuse.records.lines import Lines
 from fedfuse.records.stored import StoredRun
 from fedfuse.reports.elements import Section, Table
 from fedfuse.reports.figure import Cell
@@ -35,7 +37,12 @@ def of_run(run: StoredRun) -> list[tuple[int, str]]:
         for record in run.history
         for text in [*record.problems(), *_left_out(record.facts)]
     ]
-    return sorted([*incidents, *_interruptions(run.events)], key=lambda incident: incident[0])
+    torn = [
+        (len(run.history), f"the last line of {name} is incomplete, as after a kill: it is left out")
+        for name in (ROUNDS, EVENTS)
+        if Lines.read(run.path / name).torn
+    ]
+    return sorted([*incidents, *_interruptions(run.events), *torn], key=lambda incident: incident[0])
 
 
 def _without_round(text: str) -> str:
