@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 import fedfuse
-from fedfuse import codec, uploads
+from fedfuse import codec
 from fedfuse.engines import InProcess
 from fedfuse.flower import Deployment, client_app
 from fedfuse.flower.reply_checks import Expected, Refused
 from fedfuse.flower.server import serve
+from fedfuse.local import uploads
 from fedfuse.records.stored import StoredRun
 from fedfuse.round import run_round
 from fedfuse.testing import all_bits

@@ -88,6 +88,16 @@ def test_ctrl_c_while_it_starts_prints_no_traceback(cli: CommandLine, delay: flo
     assert streams.STOPPED in result
 
 
+def test_an_interrupt_before_a_command_begins_is_no_abort(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object, **settings: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("typer.core.TyperGroup.make_context", interrupted)
+    result = cli.here("list")
+    assert result.code == 128 + signal.SIGINT
+    assert streams.STOPPED in result.err
+
+
 def test_a_signal_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """`nohup fedfuse run` goes on when the terminal is closed."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -30,6 +30,9 @@ def run() -> None:
     """Run the command line. A user's mistake prints a message and exits with code 2, without a traceback."""
     try:
         app()
+    except SystemExit as end:
+        stop = getattr(end.__context__, "__cause__", None)  # typer calls an interrupt an abort, and exits with code 1
+        raise stop if isinstance(stop, KeyboardInterrupt) else end from None
     except FedfuseError as error:
         _end(str(error))
     except OSError as error:  # outside a run, which says what was kept

@@ -37,13 +37,18 @@ def _(figure: Curves) -> Plotly:
     ]
     if figure.diagonal:
         shapes.append({"type": "line", "x0": 0, "y0": 0, "x1": 100, "y1": 100, "line": _thin})
-    x = _axis(figure.x_title, **({"tickformat": ",d"} if figure.whole and _short(figure) else {}))
+    whole = {"tickformat": ",d"} if figure.whole and _short(figure) else {}
+    few = figure.whole and max((x for s in figure.series for x in s.x), default=0) <= FEW
+    x = _axis(figure.x_title, **whole, **({"dtick": 1} if few else {}))  # else plotly would label halves, rounded
     layout = {"xaxis": x, "yaxis": _axis(figure.y_title), "shapes": shapes, "annotations": notes, "showlegend": True}
     return {
         "data": data,
         "layout": {**layout, "hovermode": "x unified" if figure.whole else "closest"},
         "height": _height(len(figure.series)),
     }
+
+
+FEW = 10  # whole numbers that are all labelled
 
 
 def _height(entries: int) -> int:

@@ -333,7 +333,9 @@ def test_fresh_draws_are_the_same_in_another_process(file: Path, tmp_path: Path)
     # As a worker opens its experiment, but with as many threads as it likes.
     script = (
         "import sys, hashlib, torch; from pathlib import Path; from fedfuse.runs.worker import open_;"
-        "ctx = open_({'experiment': sys.argv[1], 'folder': sys.argv[2], 'number': 0})[1]; torch.set_num_threads(2);"
+        "place = {'cwd': '.', 'path': list(sys.path)};"
+        "ctx = open_({'experiment': sys.argv[1], 'folder': sys.argv[2], 'number': 0, **place})[1];"
+        "torch.set_num_threads(2);"
         "print(hashlib.sha256(ctx.at(3).pool.x.numpy().tobytes()).hexdigest())"
     )
     there = subprocess.run(
