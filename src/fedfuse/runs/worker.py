@@ -103,7 +103,10 @@ def main() -> None:
             reply: dict[str, Any] = {"problem": problem}
         else:
             assert serving is not None
-            reply = answer(message, *serving)
+            try:
+                reply = answer(message, *serving)
+            except FileNotFoundError:  # a run that was stopped removes its files, and then its workers
+                os._exit(1)
         replies.write(json.dumps(reply).encode() + b"\n")
         replies.flush()
 
