@@ -11,9 +11,9 @@ def main() -> None:
     """Run the command line."""
     try:
         streams.prepare()
+        with streams.leaving_at_once():
+            from fedfuse.commands.app import run  # takes seconds
         streams.stop_like_ctrl_c()
-        from fedfuse.commands.app import run  # takes seconds, in which Ctrl-C must not print a traceback
-
         run()
     except KeyboardInterrupt as stop:
         sys.exit(streams.say_stopped(stop))

@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 import unicodedata
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -57,6 +58,28 @@ def stop_like_ctrl_c() -> None:
         if signal.getsignal(number) is signal.SIG_DFL:
             with suppress(ValueError):  # not in the main thread
                 signal.signal(number, _interrupt)
+
+
+@contextmanager
+def leaving_at_once() -> Iterator[None]:
+    """Exit on a signal inside the block, in which nothing can be lost: while they are imported, libraries swallow
+    KeyboardInterrupt and fail later."""
+    before = {}
+    for number in (signal.SIGINT, *ENDING):
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+            with suppress(ValueError):  # not in the main thread
+                before[number] = signal.signal(number, _leave)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    with suppress(OSError):
+        os.write(2, f"{STOPPED}\n".encode())
+    os._exit(128 + number)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
