@@ -62,8 +62,10 @@ def stop_like_ctrl_c() -> None:
 
 @contextmanager
 def leaving_at_once() -> Iterator[None]:
-    """Exit on a signal inside the block, in which nothing can be lost: while they are imported, libraries swallow
-    KeyboardInterrupt and fail later."""
+    """Exit at once on a signal inside the block. Use it for imports, in which nothing can be lost.
+
+    Libraries catch a KeyboardInterrupt that comes while they are imported, and fail later.
+    """
     before = {}
     for number in (signal.SIGINT, *ENDING):
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
