@@ -9,6 +9,9 @@ BIN := $(VENV)/bin
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# Bytecode is written when a module is first imported (`--no-compile`), for all processes that are started later.
+export PYTHONDONTWRITEBYTECODE :=
+
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
 setup: $(VENV)/.core ## create .venv with the pinned versions and fedfuse in it
