@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,6 +65,32 @@ class Row:
         ]
         text = f"{statistics.fmean(totals):.3g}"
         return f"> {text}" if None in self.reached(target) else text
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A mean difference over paired seeds, and its standard error; none for a single seed."""
+
+    mean: float
+    error: float | None
+
+    @classmethod
+    def paired(cls, ours: Sequence[float], theirs: Sequence[float]) -> Difference:
+        each = [a - b for a, b in zip(ours, theirs, strict=True)]
+        error = statistics.stdev(each) / math.sqrt(len(each)) if len(each) > 1 else None
+        return cls(statistics.fmean(each), error)
+
+    @property
+    def clear(self) -> bool:
+        """Whether it is more than two standard errors from zero."""
+        return self.error is not None and abs(self.mean) > 2 * self.error
+
+    def points(self) -> str:
+        """Return it in points of accuracy. Within two standard errors of zero it is called noise."""
+        if self.error is None:
+            return f"{100 * self.mean:+.2f}, one seed"
+        text = f"{100 * self.mean:+.2f} ± {100 * self.error:.2f}"
+        return text if self.clear else f"{text}, within noise"
 
 
 def best_round(run: WithHistory) -> RoundRecord:

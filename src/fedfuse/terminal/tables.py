@@ -21,7 +21,7 @@ from fedfuse.data.pool import POOLS
 from fedfuse.data.sources import PATTERNS, SOURCES
 from fedfuse.data.texts.lengths import TextLengths, text_facts
 from fedfuse.records.directory import CHECKPOINTS, EXPERIMENT, MODELS, ROUNDS
-from fedfuse.records.statistics import Row, spread
+from fedfuse.records.statistics import Difference, Row, spread
 from fedfuse.runs.run import Run
 
 
@@ -67,6 +67,8 @@ def _files(path: Path) -> Text:
 def of_comparison(experiment: Experiment, rows: Sequence[Row], target: float | None, folder: Path) -> RenderableType:
     rounds, seeds = experiment.run.rounds, len(rows[0].runs)
     columns = ["algorithm", "best\naccuracy %", "final\naccuracy %", "mean over\nrounds %"]
+    if len(rows) > 1:
+        columns.append(f"mean over rounds,\npoints above {rows[0].name}")
     if target is not None:
         columns += [f"rounds to\n{100 * target:g} %", f"parameters\nto {100 * target:g} %"]
     table = plain_table(f"{experiment.name}: {rounds} rounds, {seeds} seed{'s' * (seeds > 1)}", *columns, "seconds")
@@ -78,7 +80,9 @@ def of_comparison(experiment: Experiment, rows: Sequence[Row], target: float | N
         if label != row.algorithm:  # settings would widen the column, so list them below
             settings.append(f"  {row.algorithm}\n", style="dim")
         reach = [] if target is None else [row.rounds_to(target), row.parameters_to(target)]
-        cells = [label, spread(row.best), spread(row.final), spread(row.mean_over_rounds), *reach]
+        gain = Difference.paired(row.mean_over_rounds, rows[0].mean_over_rounds)
+        gains = [] if len(rows) == 1 else ["" if row is rows[0] else gain.points()]
+        cells = [label, spread(row.best), spread(row.final), spread(row.mean_over_rounds), *gains, *reach]
         table.add_row(*cells, f"{row.seconds:.1f}", style="bold green" if sum(row.best) == top else None)
     return Group(table, settings, Text(f"  {folder}", style="green").append("  one directory per run\n", style="dim"))
 
