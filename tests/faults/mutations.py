@@ -194,7 +194,7 @@ def runs(seed: int, amount: int, progress: Callable[[], None]) -> Tally:
         originals = [finished, _stopped_run(folder / "stopped")]
         stranger = fedfuse.run(tiny(seed=1), folder / "stranger").path  # another run, whose files may be copied
         before = {run: _seen(run) for run in originals}
-        for number in range(150 * amount):
+        for number in range(75 * amount):
             run = draw.choice(originals)
             file = draw.choice(_files(run)).relative_to(run)
             mutated, what = _mutated(run / file, stranger, draw)

@@ -42,7 +42,7 @@ def packed_blobs(seed: int, amount: int, progress: Callable[[], None]) -> Tally:
     tally, draw = Tally("hostile uploads: packed bytes"), random.Random(seed)
     for precision in (Precision("1bit"), Precision("1bit", OneBit()), Precision("int8"), Precision("bfloat16")):
         ctx = replace(context(("mlp:5-3:bn",) * 4), precisions=(precision, *[Precision()] * 3))
-        _mutated_blobs(tally, draw, seed, 750 * amount, ctx, progress)
+        _mutated_blobs(tally, draw, seed, 375 * amount, ctx, progress)
     return tally
 
 

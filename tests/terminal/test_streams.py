@@ -47,11 +47,11 @@ def test_what_an_encoding_lacks_is_written_otherwise() -> None:
     assert "5 × 5 · naïve → ± … 漢".encode("ascii", "fedfuse") == b"5 x 5 - naive -> +- ... ?"
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_signal_ends_a_run_with_a_word(cli: CommandLine, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "workers"), [("SIGINT", "2"), ("SIGTERM", "1"), ("SIGHUP", "1")])
+def test_a_signal_ends_a_run_with_a_word(cli: CommandLine, name: str, workers: str, tmp_path: Path) -> None:
     """To the whole group, as a terminal sends it: no worker may answer for itself."""
     number, run = signal.Signals[name], tmp_path / "run"
-    with cli.started(*SMALL, "-r", "5000", "--workers", "2", "--out", run) as process:
+    with cli.started(*SMALL, "-r", "5000", "--workers", workers, "--out", run) as process:
         end = time.monotonic() + ENOUGH
         while not (run / "rounds.jsonl").exists() and time.monotonic() < end:
             time.sleep(0.01)
