@@ -14,6 +14,7 @@ from fedfuse.batches import set_precision
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
 from fedfuse.local_settings import LocalSettings
+from fedfuse.models import shared_head
 from fedfuse.models.precision import Precision
 from fedfuse.types import FedfuseError, Snapshot
 
@@ -120,7 +121,14 @@ class Context:
     def initial(self) -> dict[str, Snapshot]:
         """Return the server's initial models: of the clients' architectures and its own large one, if it has them."""
         archs = dict.fromkeys([*(self.archs if self.small_models else ()), *([self.server] if self.server else [])])
-        return {arch: self.nets.initial(arch, self.rng("init", arch)) for arch in archs}
+        initial = {arch: self.nets.initial(arch, self.rng("init", arch)) for arch in archs}
+        width = None if self.server is None else shared_head.split(self.server)[1]
+        if self.server is None or width is None:
+            return initial
+        # Heads that clients and server share start from one draw: the first mean of heads is then one of related ones.
+        head = shared_head.head_of(initial[self.server].params)
+        sharing = {arch: model for arch, model in initial.items() if shared_head.split(arch)[1] == width}
+        return {**initial, **{arch: shared_head.with_head_of(model, head) for arch, model in sharing.items()}}
 
     @property
     def reported(self) -> tuple[str, ...]:

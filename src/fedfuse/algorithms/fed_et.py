@@ -7,7 +7,8 @@ same head, an MLP that includes the classifier. In each round (Algorithm 1):
     the large model's head := the mean of the clients' heads;
     it takes steps of SGD on unlabeled data, to minimise cross entropy with the consensus's class, plus lam times the
     KL from the clients that disagree with it (Equation 11); clients are weighted by the variance of their
-    probabilities;
+    probabilities; its gradients are clipped, which the paper does not mention: clients' nets have no norm layers, and
+    one large but finite head would end the run;
     each small model := the mean of its clients' models; the large model's head is copied into all small ones.
 
 `over` is the algorithm that trains the clients and averages small models: by default FedAvg with equal weights
@@ -46,7 +47,7 @@ def fed_et(
     lam: float = 0.05,
     diversity: Literal["mass", "plain"] = "mass",
     head: int = 128,
-    distiller: Distiller = SGD(lr=0.005, steps=128, batch_size=64, momentum=0.0),  # noqa: B008  frozen
+    distiller: Distiller = SGD(lr=0.005, steps=128, batch_size=64, momentum=0.0, clip=5.0),  # noqa: B008  frozen
     samples: int = 0,
     posterior: Posterior | None = None,
     probe: int = 2000,
@@ -54,6 +55,7 @@ def fed_et(
     steps: OfDistiller[int] = None,
     batch_size: OfDistiller[int] = None,
     momentum: OfDistiller[float] = None,
+    clip: OfDistiller[float] = None,
     augment: OfDistiller[str] = None,
 ) -> Algorithm:
     """Distils small clients of several architectures into a large model at the server."""
@@ -68,7 +70,7 @@ def fed_et(
             target=VarianceWeighted(),
             loss=ConsensusWithDiversity(lam, diversity),
             distiller=with_settings(
-                distiller, lr=lr, steps=steps, batch_size=batch_size, momentum=momentum, augment=augment
+                distiller, lr=lr, steps=steps, batch_size=batch_size, momentum=momentum, clip=clip, augment=augment
             ),
             students=LargeServer(),
             probe=probe,

@@ -17,11 +17,11 @@ from fedfuse.data.examples import Examples
 from fedfuse.facts import Facts
 from fedfuse.fusion.admission import Admission, admit_all
 from fedfuse.fusion.batch_norm import recompute_batch_norm
-from fedfuse.types import FedfuseError, Groups, ServerState, Snapshot, Update, model_of
+from fedfuse.types import FedfuseError, Groups, ServerState, Snapshot, Tensors, Update, model_of
 
 Models = Mapping[str, Snapshot]  # by architecture
 Weights = Literal["examples", "uniform"]
-BufferPolicy = Literal["mean", "keep", "recalibrate"]
+BufferPolicy = Literal["mean", "keep", "last", "recalibrate"]
 
 
 class Aggregated(NamedTuple):
@@ -49,7 +49,8 @@ class WeightedMean:
     """The mean of the client models of each architecture, weighted by their number of examples.
 
     `buffers` is the policy for batch-norm statistics: `mean` averages them like parameters, `keep` leaves the server's,
-    and `recalibrate` measures them on the pool with the averaged parameters.
+    `recalibrate` measures them on the pool with the averaged parameters, and `last` takes those of the last client of
+    the cohort, as FedDF's released code does: the only policy under which the order of clients matters.
     """
 
     weights: Weights = "examples"
@@ -67,15 +68,22 @@ class _RunningWeightedMean:
     def __init__(self, settings: WeightedMean, server: ServerState, ctx: Context) -> None:
         self._settings, self._server, self._ctx = settings, server, ctx
         self._means = tree.RunningSnapshots()
+        self._last: dict[str, Tensors] = {}  # the buffers of each architecture's last client
 
     def add(self, update: Update) -> None:
         weight = update.num_examples if self._settings.weights == "examples" else 1.0
-        self._means.add(model_of(update, "WeightedMean averages models"), weight)
+        model = model_of(update, "WeightedMean averages models")
+        self._means.add(model, weight)
+        if self._settings.buffers == "last":
+            self._last[model.arch] = tree.map_trees(torch.clone, model.buffers)
 
     def value(self) -> Aggregated:
         means = self._means.value()
         models = {
-            arch: with_buffers(mean, self._settings.buffers, self._server, self._ctx) for arch, mean in means.items()
+            arch: replace(mean, buffers=self._last[arch])
+            if arch in self._last
+            else with_buffers(mean, self._settings.buffers, self._server, self._ctx)
+            for arch, mean in means.items()
         }
         return Aggregated(models, self._server.memory)
 

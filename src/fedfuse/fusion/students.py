@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from fedfuse import tree
 from fedfuse.context import Context
 from fedfuse.fusion.aggregate import Models
-from fedfuse.models.shared_head import head_of
-from fedfuse.types import FedfuseError, ServerState, Snapshot, Tensors, Update, model_of
+from fedfuse.models.shared_head import head_of, with_head_of
+from fedfuse.types import FedfuseError, ServerState, Update, model_of
 
 
 class RunningStudents(Protocol):
@@ -96,14 +96,10 @@ class _RunningLargeServer:
         self._heads.add(head, 1.0)
 
     def starts(self, averages: Models) -> Models:
-        return {self._arch: _with_head(self._previous[self._arch], self._heads.value())}
+        return {self._arch: with_head_of(self._previous[self._arch], self._heads.value())}
 
     def value(self, averages: Models, distilled: Models) -> Models:
         large = distilled[self._arch]
-        small = {**self._previous, **averages}
-        return {**{arch: _with_head(model, head_of(large.params)) for arch, model in small.items()}, self._arch: large}
-
-
-def _with_head(model: Snapshot, head: Tensors) -> Snapshot:
-    own = {name: tensor.clone() for name, tensor in head.items()}
-    return replace(model, params={**model.params, **own})
+        head = head_of(large.params)
+        small = {arch: with_head_of(model, head) for arch, model in {**self._previous, **averages}.items()}
+        return {**small, self._arch: large}

@@ -7,11 +7,12 @@ The head has the same shapes in every net with this width, so its tensors, `head
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from torch import Tensor, nn
 
 from fedfuse.models.classifier import Classifier, Trunk
-from fedfuse.types import FedfuseError, Tensors
+from fedfuse.types import FedfuseError, Snapshot, Tensors
 
 MARK = "+head"
 HEAD = "head."  # prefix of the names of its tensors
@@ -43,3 +44,9 @@ def with_shared_head(name: str, net: nn.Module, width: int, classes: int) -> Cla
 def head_of(params: Tensors) -> dict[str, Tensor]:
     """The tensors of the head."""
     return {name: tensor for name, tensor in params.items() if name.startswith(HEAD)}
+
+
+def with_head_of(model: Snapshot, head: Tensors) -> Snapshot:
+    """The model with a copy of this head in place of its own."""
+    own = {name: tensor.clone() for name, tensor in head.items()}
+    return replace(model, params={**model.params, **own})
