@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import fedfuse
 from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms import fed_et, fedavg, fedbe, feddf, scaffold, v_distillation
 from fedfuse.config.experiment import Experiment, load
-from fedfuse.config.overlay import algorithm_settings
+from fedfuse.config.overlay import algorithm_settings, overlaid
 from fedfuse.config.parts import PARTS
 from fedfuse.fusion import (
     SGD,
@@ -202,3 +203,43 @@ def test_none_comes_back_from_a_file() -> None:
     assert made.resolved()["algorithm"]["distiller"]["clip"] == "none"
     assert Experiment(**made.resolved()).algorithm.build() == unclipped
     assert made.with_settings({"run.rounds": 3}).algorithm.build() == unclipped
+
+
+BOTH = ("algorithm.steps = ", "algorithm.distiller.steps = 6", "leave out")
+
+
+def test_a_setting_of_both_the_algorithm_and_its_part_is_an_error(cli: CommandLine, tmp_path: Path) -> None:
+    in_a_file = tmp_path / "twice.toml"
+    in_a_file.write_text(
+        'data = "synthetic"\nmodels = "mlp:8"\n'
+        'algorithm = {name = "feddf", steps = 5, distiller = {name = "adam", steps = 6}}\n'
+    )
+    text = 'feddf(steps=5, distiller={name="adam", steps=6})'
+    twice = ["--set", "algorithm.steps=5", "--set", "algorithm.distiller.steps=6"]
+    for arguments in (
+        ["check", in_a_file],
+        ["check", "digits", "-a", text],
+        ["check", "digits", "-a", "feddf", *twice],
+        ["check", "digits", "-a", "feddf(steps=5)", "--set", "algorithm.distiller.steps=6"],
+        ["compare", "digits", "-a", "fedavg", "-a", text],
+        ["sweep", "digits", "-a", "feddf", "--param=algorithm.steps=5,7", "--param=algorithm.distiller.steps=6,8"],
+    ):
+        ended = cli.here(*map(str, arguments))
+        assert ended.code == 2, arguments
+        assert all(word in ended.err for word in BOTH), ended.err
+    inner = problem('feddf(over={name="fedavg", weights="uniform", aggregate={name="mean", weights="examples"}})')
+    assert all(key in inner for key in ("algorithm.over.weights = ", "algorithm.over.aggregate.weights = "))
+
+
+def test_a_later_setting_replaces_an_earlier_one_at_either_place() -> None:
+    inner, outer = {"algorithm.distiller.steps": 6}, {"algorithm.steps": 5}
+    feddf_once = {"algorithm.name": "feddf"}
+    assert load("digits", {**feddf_once, **inner}).with_settings(outer).algorithm.build() == feddf(steps=5)
+    assert load("digits", {**feddf_once, **outer}).with_settings(inner).algorithm.build() == feddf(steps=6)
+    unresolved = {"algorithm": {"name": "feddf", "steps": 5}}
+    assert overlaid(unresolved, inner)["algorithm"] == {"name": "feddf", "distiller": {"steps": 6}}
+    part = {"algorithm.over": {"name": "fedavg", "aggregate": {"name": "mean", "weights": "uniform"}}}
+    made = load("digits", {**feddf_once, **part}).with_settings({"algorithm.over.weights": "examples"})
+    assert made.algorithm.build() == feddf()
+    with pytest.raises(FedfuseError, match="leave out"):
+        made.with_settings({**inner, **outer})

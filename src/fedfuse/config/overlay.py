@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Container, Mapping, Sequence
+from typing import Any, get_args
 
+from fedfuse import signature
+from fedfuse.algorithm import Algorithm
+from fedfuse.algorithms import ALGORITHMS
 from fedfuse.config.named import ConfigError, NamedSection, Problem
-from fedfuse.config.parts import AlgorithmSection
+from fedfuse.config.parts import AlgorithmSection, stated_twice
 from fedfuse.config.sections import DataSection, PartitionSection
+from fedfuse.dotted import flatten
 from fedfuse.types import FedfuseError
 
 # Sections that a comparison may set per algorithm; of `run` only `rounds`, since one-shot has one round. All other
@@ -24,7 +28,11 @@ NAMED: Mapping[str, type[NamedSection]] = {
 
 
 def overlaid(sections: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return sections with dotted keys set. A new algorithm, part, source, partition or pool drops the old settings."""
+    """Return sections with dotted keys set. A new algorithm, part, source, partition or pool drops the old settings.
+
+    `algorithm.steps` replaces an earlier `algorithm.distiller.steps`, and the other way round. If `settings` state
+    both, both remain, which is an error of the experiment.
+    """
     result = {k: dict(v) if isinstance(v, Mapping) else v for k, v in sections.items() if k != "provenance"}
     for dotted, value in settings.items():
         *path, last = dotted.split(".")
@@ -37,6 +45,29 @@ def overlaid(sections: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[s
                 raise ConfigError([Problem(dotted, value, f"{'.'.join(path[: i + 1])} is not a section")])
             table[part] = table = dict(inner)
         _set(table, path, last, value)
+    if isinstance(algorithm := result.get("algorithm"), Mapping):
+        result["algorithm"] = _without_replaced(algorithm, "algorithm", flatten(settings))
+    return result
+
+
+def _without_replaced(algorithm: Mapping[str, Any], place: str, new: Container[str]) -> dict[str, Any]:
+    """Remove the settings of an algorithm or its parts that a new setting, at the other of two places, replaces."""
+    result = dict(algorithm)
+    if str(called := result.get("name", "fedavg")).startswith(signature.LOCAL):
+        return result
+    try:
+        function = signature.resolve(str(called), ALGORITHMS, "algorithm")
+    except FedfuseError:
+        return result  # reported by the section
+    for name, part in stated_twice(function, result):
+        outer, inner = f"{place}.{name}" in new, f"{place}.{part}.{name}" in new
+        if outer and not inner:
+            result[part] = {key: value for key, value in result[part].items() if key != name}
+        if inner and not outer:
+            del result[name]
+    for name, hint in signature.hints_of(function).items():
+        if Algorithm in get_args(hint) and isinstance(result.get(name), Mapping):
+            result[name] = _without_replaced(result[name], f"{place}.{name}", new)
     return result
 
 

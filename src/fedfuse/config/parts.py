@@ -187,13 +187,15 @@ class AlgorithmSection(NamedSection):
             function = self.function()
         except FedfuseError:
             return super().complete(place)
-        hints = signature.hints_of(function)
+        hints, settings = signature.hints_of(function), self.settings
         for parameter in signature.settings_of(function):
             value, default = self.settings.get(parameter.name), signature.default_of(function, parameter)
             if isinstance(value, Mapping) and "name" not in value and is_dataclass(default):
                 section = file_value(default, hints[parameter.name])
                 self.__pydantic_extra__[parameter.name] = {"name": section.name, **section.settings, **value}
-        return super().complete(place)
+        return [_stated_twice(settings, name, part, place) for name, part in stated_twice(function, settings)] or (
+            super().complete(place)
+        )
 
     def settings_schema(self) -> type[BaseModel]:
         return signature.schema(self.function(), file_type, file_value)
@@ -226,6 +228,23 @@ class AlgorithmSection(NamedSection):
         if not isinstance(algorithm, Algorithm):
             raise FedfuseError(f"algorithm {self.name!r} returned a {type(algorithm).__name__}, not an Algorithm")
         return algorithm
+
+
+def stated_twice(function: signature.Function, settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return each argument of an algorithm that its part's table states too, with the name of that part."""
+    pairs = []
+    for name, hint in signature.hints_of(function).items():
+        for mark in get_args(hint)[1:]:
+            part = settings.get(mark.part) if isinstance(mark, SettingOf) else None
+            if isinstance(part, Mapping) and None not in (settings.get(name), part.get(name)):
+                pairs.append((name, mark.part))
+    return pairs
+
+
+def _stated_twice(settings: Mapping[str, Any], name: str, part: str, place: str) -> Problem:
+    inner = f"{place}.{part}.{name}"
+    right = f"{inner} = {settings[part][name]!r} states the same setting: leave out {place}.{name} or {inner}"
+    return Problem(f"{place}.{name}", settings[name], right)
 
 
 def algorithm_keys(algorithm: Algorithm) -> dict[str, Any]:
