@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -183,7 +184,8 @@ def main() -> None:
     measured = results(given.name, rows, given)
     (given.out / f"{given.name}.json").write_text(json.dumps(measured, indent=1) + "\n")
     lines = measured["test accuracy by seed and round"]
-    curves(lines, given.out / f"text-{given.name}", f"{benchmark.title}\n{benchmark.scale(given.seeds)}")
+    scale = textwrap.fill(benchmark.scale(given.seeds), 90)
+    curves(lines, given.out / f"text-{given.name}", f"{benchmark.title}\n{scale}")
 
 
 if __name__ == "__main__":

