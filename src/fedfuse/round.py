@@ -46,7 +46,7 @@ def run_round(
             state, facts = algorithm.fuse(server, updates, ctx)
             check_outputs(state, ctx)
             facts = with_warnings(facts, updates.clients)
-        engine.settle([client for client in updates.clients if str(client) not in facts.dropped])
+        engine.settle({client for client in updates.clients if str(client) not in facts.dropped})
     except (QuorumNotMet, NotFiniteError) as problem:
         engine.settle(())
         state, facts, note = replace(server, round=server.round + 1), Facts(), f"unchanged: {problem}"

@@ -15,7 +15,7 @@ class WithHistory(Protocol):
     """A run in memory or on disk, with at least one round."""
 
     @property
-    def history(self) -> list[RoundRecord]: ...
+    def history(self) -> Sequence[RoundRecord]: ...
 
 
 @dataclass(frozen=True)

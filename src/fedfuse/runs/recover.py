@@ -11,6 +11,7 @@ from fedfuse.engines import Engine
 from fedfuse.records import checkpoint, events, record
 from fedfuse.records.checkpoint import Checkpoint
 from fedfuse.records.directory import CHECKPOINTS, EVENTS, ROUNDS
+from fedfuse.records.history import History
 from fedfuse.records.lines import Lines
 from fedfuse.records.record import RoundRecord
 from fedfuse.records.sealed import digest
@@ -20,7 +21,7 @@ from fedfuse.types import DamagedError, ServerState
 
 def recover(
     ctx: Context, engine: Engine, path: Path, fingerprint: str, warn: Callable[[str], None]
-) -> tuple[ServerState, list[RoundRecord], list[str]]:
+) -> tuple[ServerState, History, list[str]]:
     """Return the server's state after the last finished round, the records until then, and a hash of each line.
 
     Clients get their memory back. Records that do not fit the checkpoint are an error.
@@ -42,11 +43,12 @@ def recover(
         if lines.texts:
             raise DamagedError(f"{path / CHECKPOINTS}: no intact checkpoint is left; start over with another --out")
         (path / ROUNDS).unlink(missing_ok=True)
-        return ServerState(0, ctx.initial()), [], []
+        return ServerState(0, ctx.initial()), History(), []
     texts = _texts(lines, latest, path / ROUNDS)
     engine.restore(latest.clients)
     record.rewrite(path / ROUNDS, texts)
-    return latest.server, record.parse_lines(texts, path / ROUNDS), [digest(text) for text in texts]
+    record.parse_lines(texts, path / ROUNDS)  # raises an error if a line is not the record of its round
+    return latest.server, History(texts), [digest(text) for text in texts]
 
 
 def _texts(lines: Lines, latest: Checkpoint, file: Path) -> list[str]:

@@ -40,6 +40,7 @@ from fedfuse.records.directory import (
     write_federation,
     write_or_compare,
 )
+from fedfuse.records.history import History
 from fedfuse.records.lines import Lines
 from fedfuse.records.observer import Observer, RunInfo
 from fedfuse.records.record import RoundRecord
@@ -62,7 +63,7 @@ class Run:
     """A finished run: its directory, its rounds, and the server's models."""
 
     path: Path
-    history: list[RoundRecord]
+    history: Sequence[RoundRecord]
     models: Mapping[str, Snapshot]
 
     @property
@@ -145,7 +146,7 @@ class _Running:
     def __init__(self, setup: Setup, path: Path, display: Display) -> None:
         self.setup, self.path, self.display = setup, path, display
         self.experiment = setup.experiment
-        self.history: list[RoundRecord] = []
+        self.history = History()
         self.lines: list[str] = []  # a hash of each record's line
 
     def run(self, observers: Sequence[Observer], engines: EngineMaker) -> Run:
@@ -188,8 +189,9 @@ class _Running:
                     checkpoint.save(self.path / CHECKPOINTS, state)
                 seconds = {**outcome.seconds, **clock.seconds}
                 outcome = replace(outcome, seconds=seconds, memory=_peak_memory(engine), details={})
-                self.lines.append(digest(record.append(self.path / ROUNDS, outcome)))
-                self.history.append(outcome)
+                line = record.append(self.path / ROUNDS, outcome)
+                self.lines.append(digest(line))
+                self.history.append(line)
                 self.display.round_ends(outcome)
                 for observer in observers:
                     observer.round(outcome)
@@ -220,7 +222,7 @@ class _Running:
             self._note("resumed" if self.history else "begun", len(self.history))
         try:
             for observer in observers:
-                observer.begin(self.info, tuple(self.history))
+                observer.begin(self.info, self.history.copy())
             yield
         except BaseException as cause:
             interrupt = isinstance(cause, KeyboardInterrupt)
@@ -230,7 +232,7 @@ class _Running:
             raise
         finally:
             for observer in observers:
-                observer.end(tuple(self.history))
+                observer.end(self.history.copy())
 
     def _warn(self, text: str) -> None:
         """Warn on the display and in the run directory, since a run from Python shows nothing."""

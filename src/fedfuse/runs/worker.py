@@ -87,10 +87,21 @@ def _lines() -> Iterator[bytes]:
         yield lines.get()
 
 
+def _keep_freed_memory() -> None:
+    """Free one large block, so that glibc serves later blocks of up to its size from memory that it keeps.
+
+    A worker maps its data and so never frees a large block by itself. Then glibc maps every larger tensor anew, and the
+    system fills its pages with zeros: tens of thousands of page faults per client. The block is never written to, so it
+    takes no memory. Other C libraries are not affected, nor is glibc if `MALLOC_MMAP_THRESHOLD_` is set.
+    """
+    torch.empty(31 << 20, dtype=torch.uint8)  # glibc adapts to freed blocks of less than 32 MiB
+
+
 def main() -> None:
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run handles Ctrl-C and stops its workers
+    _keep_freed_memory()
     serving: tuple[Algorithm, Context] | None = None
     for line in _lines():
         message = json.loads(line)
