@@ -54,6 +54,15 @@ def test_keep_leaves_the_servers_buffers(ctx: Context) -> None:
     assert (fused.buffers["mean"].tolist(), fused.buffers["count"].item()) == ([7.0], 70)
 
 
+def test_last_takes_the_buffers_of_the_last_client(ctx: Context) -> None:
+    first = snapshot(1.0, mean=tensor([2.0]), count=tensor(10))
+    second = snapshot(5.0, mean=tensor([6.0]), count=tensor(21))
+    fused = two_clients(first, second, WeightedMean(buffers="last"), ctx)
+    assert fused.params["w"].tolist() == [4.0]
+    assert (fused.buffers["mean"].tolist(), fused.buffers["count"].item()) == ([6.0], 21)
+    assert fused.buffers["mean"].data_ptr() != second.buffers["mean"].data_ptr()
+
+
 def test_recalibrate_measures_batch_norm_on_the_pool() -> None:
     # What the layer sees of the pool is x = pool W^T + b; its statistics are those of x: 256 rows are one batch.
     ctx = context((NORMED,) * 2)

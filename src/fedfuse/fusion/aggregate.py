@@ -17,11 +17,11 @@ from fedfuse.data.examples import Examples
 from fedfuse.facts import Facts
 from fedfuse.fusion.admission import Admission, admit_all
 from fedfuse.fusion.batch_norm import recompute_batch_norm
-from fedfuse.types import FedfuseError, Groups, ServerState, Snapshot, Update, model_of
+from fedfuse.types import FedfuseError, Groups, ServerState, Snapshot, Tensors, Update, model_of
 
 Models = Mapping[str, Snapshot]  # by architecture
 Weights = Literal["examples", "uniform"]
-BufferPolicy = Literal["mean", "keep", "recalibrate"]
+BufferPolicy = Literal["mean", "keep", "recalibrate", "last"]
 
 
 class Aggregated(NamedTuple):
@@ -49,7 +49,8 @@ class WeightedMean:
     """The mean of the client models of each architecture, weighted by their number of examples.
 
     `buffers` is the policy for batch-norm statistics: `mean` averages them like parameters, `keep` leaves the server's,
-    and `recalibrate` measures them on the pool with the averaged parameters.
+    `recalibrate` measures them on the pool with the averaged parameters, and `last` takes those of the last client, as
+    FedDF's released FedAvg does: the only policy that depends on the order of the clients.
     """
 
     weights: Weights = "examples"
@@ -67,24 +68,27 @@ class _RunningWeightedMean:
     def __init__(self, settings: WeightedMean, server: ServerState, ctx: Context) -> None:
         self._settings, self._server, self._ctx = settings, server, ctx
         self._means = tree.RunningSnapshots()
+        self._last: dict[str, Tensors] = {}  # buffers by architecture, where the policy needs them
 
     def add(self, update: Update) -> None:
         weight = update.num_examples if self._settings.weights == "examples" else 1.0
-        self._means.add(model_of(update, "WeightedMean averages models"), weight)
+        model = model_of(update, "WeightedMean averages models")
+        self._means.add(model, weight)
+        if self._settings.buffers == "last":
+            self._last[model.arch] = tree.map_trees(torch.clone, model.buffers)
 
     def value(self) -> Aggregated:
         means = self._means.value()
-        models = {
-            arch: with_buffers(mean, self._settings.buffers, self._server, self._ctx) for arch, mean in means.items()
-        }
-        return Aggregated(models, self._server.memory)
+        return Aggregated({arch: self._with_buffers(mean) for arch, mean in means.items()}, self._server.memory)
 
-
-def with_buffers(model: Snapshot, policy: BufferPolicy, server: ServerState, ctx: Context) -> Snapshot:
-    """Return the model with batch-norm statistics by the policy."""
-    if policy == "keep":
-        return replace(model, buffers=tree.map_trees(torch.clone, server.models[model.arch].buffers))
-    return recalibrate(model, ctx) if policy == "recalibrate" else model
+    def _with_buffers(self, model: Snapshot) -> Snapshot:
+        """Return the model with batch-norm statistics by the policy."""
+        policy = self._settings.buffers
+        if policy == "keep":
+            return replace(model, buffers=tree.map_trees(torch.clone, self._server.models[model.arch].buffers))
+        if policy == "last":
+            return replace(model, buffers=self._last[model.arch])
+        return recalibrate(model, self._ctx) if policy == "recalibrate" else model
 
 
 def recalibrate(model: Snapshot, ctx: Context, batch_size: int = 256) -> Snapshot:
