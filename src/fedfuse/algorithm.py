@@ -176,6 +176,16 @@ class SettingOf:
     part: str
 
 
+@dataclass(frozen=True)
+class NamedParts:
+    """Marks an argument of a paper for which a name in a file means a part with other settings than its own defaults."""
+
+    parts: Mapping[str, object]
+
+    def __hash__(self) -> int:
+        return id(self.parts)  # `Annotated` types are cached by their metadata
+
+
 def _check_arguments(function: Callable[..., Algorithm], arguments: Mapping[str, Any]) -> None:
     """Refuse parts of another kind than the argument, and settings that both the argument and its part state."""
     hints, parameters = get_type_hints(function, include_extras=True), signature(function).parameters

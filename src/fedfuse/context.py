@@ -119,16 +119,23 @@ class Context:
         return rng.generator(self.seed, purpose, *parts)
 
     def initial(self) -> dict[str, Snapshot]:
-        """Return the server's initial models: of the clients' architectures and its own large one, if it has them."""
+        """Return the server's initial models: of the clients' architectures and its own large one, if it has them.
+
+        Shared heads of one width are drawn once, so that the first mean of heads is one of related heads.
+        """
         archs = dict.fromkeys([*(self.archs if self.small_models else ()), *([self.server] if self.server else [])])
-        initial = {arch: self.nets.initial(arch, self.rng("init", arch)) for arch in archs}
-        width = None if self.server is None else shared_head.split(self.server)[1]
-        if self.server is None or width is None:
-            return initial
-        # Heads that clients and server share start from one draw: the first mean of heads is then one of related ones.
-        head = shared_head.head_of(initial[self.server].params)
-        sharing = {arch: model for arch, model in initial.items() if shared_head.split(arch)[1] == width}
-        return {**initial, **{arch: shared_head.with_head_of(model, head) for arch, model in sharing.items()}}
+        return {arch: self._with_shared_head(self.nets.initial(arch, self.rng("init", arch))) for arch in archs}
+
+    def _with_shared_head(self, model: Snapshot) -> Snapshot:
+        _, width = shared_head.split(model.arch)
+        if width is None:
+            return model
+        with rng.ambient(self.rng("init head", width)):
+            head = shared_head.head_of(
+                nn.ModuleDict({"head": shared_head.new_head(width, self.nets.classes)}).state_dict()
+            )
+        own = {name: head[name].to(tensor.dtype) for name, tensor in shared_head.head_of(model.params).items()}
+        return replace(model, params={**model.params, **own})
 
     @property
     def reported(self) -> tuple[str, ...]:

@@ -33,23 +33,22 @@ def close(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
         torch.testing.assert_close(tensor, b[name], msg=name)
 
 
-def test_all_heads_start_from_one_draw_and_trunks_from_their_own() -> None:
-    ctx = small_context(SMALL, ("mlp:8", "mlp:6"))
-    models = ctx.initial()
+def test_all_heads_start_from_one_draw() -> None:
+    models = small_context(SMALL, ("mlp:8", "mlp:6")).initial()
     heads = [head_of(model.params) for model in models.values()]
     assert len(heads) == 3
     for head in heads[1:]:
-        close(head, heads[0])
-    alone = ctx.nets.initial("mlp:8+head8", ctx.rng("init", "mlp:8+head8"))
-    trunk = {name: t for name, t in alone.params.items() if not name.startswith("head.")}
-    assert trunk
-    close({name: models["mlp:8+head8"].params[name] for name in trunk}, trunk)
+        assert head.keys() == heads[0].keys()
+        assert all(torch.equal(head[name], heads[0][name]) for name in head)
+    other = replace(small_context(SMALL, ("mlp:8", "mlp:6")), seed=99).initial()
+    assert not torch.equal(head_of(other["mlp:8+head8"].params)["head.0.weight"], heads[0]["head.0.weight"])
 
 
-def test_the_servers_gradients_are_clipped() -> None:
-    distiller = fed_et().fuse.distiller  # type: ignore[attr-defined]
-    assert distiller.clip == 5.0
-    assert fed_et(clip=1.0).fuse.distiller.clip == 1.0  # type: ignore[attr-defined]
+def test_the_servers_gradients_are_clipped_and_its_start_is_no_candidate() -> None:
+    assert fed_et().fuse.distiller.clip == 5.0
+    assert fed_et(clip=1.0).fuse.distiller.clip == 1.0
+    assert fed_et().fuse.distiller.keep_start is False
+    assert fed_et(keep_start=True).fuse.distiller.keep_start is True
 
 
 def test_heads_are_averaged_alike_and_copied_back() -> None:

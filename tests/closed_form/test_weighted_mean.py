@@ -60,6 +60,7 @@ def test_last_takes_the_buffers_of_the_last_client(ctx: Context) -> None:
     fused = two_clients(first, second, WeightedMean(buffers="last"), ctx)
     assert fused.params["w"].tolist() == [4.0]
     assert (fused.buffers["mean"].tolist(), fused.buffers["count"].item()) == ([6.0], 21)
+    assert fused.buffers["mean"].data_ptr() != second.buffers["mean"].data_ptr()
 
 
 def test_recalibrate_measures_batch_norm_on_the_pool() -> None:

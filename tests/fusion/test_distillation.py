@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from fedfuse.context import Context
+from fedfuse.facts import FirstAndLast, Quality, Student
 from fedfuse.fusion import (
     SGD,
     SWA,
@@ -31,6 +32,7 @@ from fedfuse.fusion import (
     Samples,
     Union,
     WeightedMean,
+    distillation,
     labelling,
 )
 from fedfuse.fusion.distillation import STREAK
@@ -157,7 +159,7 @@ def test_no_samples_and_no_anchor_is_feddf_bit_for_bit(round) -> None:
 
 def test_rounds_and_seeds_draw_differently_and_repeat(round) -> None:
     ctx, server, updates = round
-    fuse = Distilled(distiller=QUICK)
+    fuse = Distilled(distiller=replace(QUICK, keep_start=False))
     first, again = (fuse(server, updates, ctx)[0].models["mlp:8"] for _ in range(2))
     assert same(first, again)
     assert not same(first, fuse(server, updates, ctx.at(2))[0].models["mlp:8"])
@@ -235,22 +237,63 @@ def test_if_all_are_dropped_the_server_keeps_its_model_and_says_so(round) -> Non
     assert len(facts.dropped) == 4
 
 
-def test_a_pool_that_hurts_is_warned_of_after_three_rounds(round) -> None:
+def measured(average: float | None, student: float) -> dict[str, Student]:
+    before = None if average is None else Quality(validation=average)
+    return {"net": Student(1, FirstAndLast(1.0, 1.0), "", before, Quality(validation=student))}
+
+
+@pytest.mark.parametrize(
+    ("average", "student", "ensemble", "blamed"),
+    [
+        (0.6, 0.6, 0.5, "the teachers are below the average"),
+        (0.6, 0.6, 0.7, "the student is below its teachers"),
+        (0.6, 0.5, 0.6, "the student is below its teachers"),  # the start was no candidate
+        (None, 0.5, 0.6, "the student is below its teachers"),  # no client has its architecture
+        (0.6, 0.6, None, "the student is below its teachers"),  # it learns the true labels
+        (None, 0.6, 0.6, None),
+        (0.6, 0.7, 0.5, None),
+        (0.6, 0.7, 0.8, None),
+        (1.0, 1.0, 1.0, None),  # there is nothing to gain
+    ],
+)
+def test_three_rounds_without_a_gain_are_warned_of(average, student, ensemble, blamed) -> None:
+    streak: dict[str, torch.Tensor] = {}
+    warnings = []
+    for _ in range(3):
+        streak = distillation._rounds_without_gain(streak, measured(average, student), ensemble)
+        warnings.append(distillation._warning(streak))
+    assert warnings[:2] == [None, None]
+    assert warnings[2] is None if blamed is None else warnings[2].startswith(blamed)
+    streak = distillation._rounds_without_gain(streak, measured(0.6, 0.7), ensemble)
+    assert streak["net"].tolist() == [0, 0]
+
+
+def test_most_rounds_decide_who_is_blamed() -> None:
+    streak: dict[str, torch.Tensor] = {}
+    for ensemble in (0.5, 0.5, 0.7):
+        streak = distillation._rounds_without_gain(streak, measured(0.6, 0.6), ensemble)
+    assert streak["net"].tolist() == [3, 2]
+    assert distillation._warning(streak).startswith("the teachers are below the average")
+
+
+def test_a_distillation_that_gains_nothing_is_warned_of_after_three_rounds(round) -> None:
     ctx, server, updates = round
-    harmful = Distilled(distiller=SGD(lr=30.0, momentum=0.0, steps=1, batch_size=32))
-    warnings, state = [], server
+    harmful = Distilled(distiller=SGD(lr=30.0, momentum=0.0, steps=1, batch_size=32), probe=0)
+    state = server
     for number in range(1, 4):
         state, facts = harmful(replace(state, models=server.models), updates, ctx.at(number))
-        assert facts.students["mlp:8"].student.validation < facts.students["mlp:8"].average.validation
-        warnings.append(facts.warning)
-    assert warnings[:2] == [None, None]
-    assert "this pool hurts" in warnings[2]
-    assert int(state.memory[STREAK]["mlp:8"]) == 3
-    better, facts = Distilled(distiller=AdamCosine(lr=1e-9, steps=1, batch_size=32))(
-        replace(state, models=server.models), updates, ctx.at(4)
-    )
-    assert int(better.memory[STREAK]["mlp:8"]) == 0
-    assert facts.warning is None
+        student = facts.students["mlp:8"]
+        assert student.student.validation == student.average.validation  # the start is returned
+        assert (facts.warning is None) == (number < 3)
+    assert int(state.memory[STREAK]["mlp:8"][0]) == 3
+
+
+def test_the_ensemble_is_measured_on_validation_data(round) -> None:
+    ctx, server, updates = round
+    _, facts = Distilled(distiller=QUICK)(server, updates, ctx)
+    data = ctx.data.validation
+    logits = torch.stack([ctx.nets.load(update.model).eval()(data.x).detach() for update in updates]).mean(0)
+    assert facts.ensemble.validation == pytest.approx(float((logits.argmax(1) == data.y).double().mean()))
 
 
 def test_without_validation_data_nothing_is_remembered() -> None:
@@ -356,7 +399,7 @@ def test_peak_memory_does_not_grow_with_clients() -> None:
 
 def test_a_kept_start_is_the_average_and_the_record_says_so(round) -> None:
     ctx, server, updates = round
-    ruinous = AdamCosine(lr=10.0, steps=4, batch_size=64, every=2, keep_start=True)
+    ruinous = AdamCosine(lr=10.0, steps=4, batch_size=64, every=2)
     fused, facts = Distilled(distiller=ruinous)(server, updates, ctx)
     average = averages(server, updates, ctx)["mlp:8"]
     assert same(fused.models["mlp:8"], average)

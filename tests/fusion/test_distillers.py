@@ -141,18 +141,45 @@ class Script:
 
 
 def test_early_stopping_restores_the_best() -> None:
-    net, script = mlp(1, norm=True), Script(0.1, 0.5, 0.3, 0.5, 0.2, 0.9)
+    net, script = mlp(1, norm=True), Script(0.05, 0.1, 0.5, 0.3, 0.5, 0.2, 0.9)
     distillation = AdamCosine(lr=0.05, steps=100, batch_size=16, patience=30, every=10)(
         net, POOL, labels(), script, draw
     )
-    assert distillation.validation == ((10, 0.1), (20, 0.5), (30, 0.3), (40, 0.5), (50, 0.2))
+    assert distillation.validation == ((0, 0.05), (10, 0.1), (20, 0.5), (30, 0.3), (40, 0.5), (50, 0.2))
     assert (distillation.steps, distillation.reason) == (50, "no better on validation for 30 steps")
-    assert torch.equal(flat(net), script.seen[1])  # of equals the first, with its batch-norm statistics
+    assert torch.equal(flat(net), script.seen[2])  # of equals the first, with its batch-norm statistics
+
+
+def test_sgd_stops_and_restores_as_adam_does() -> None:
+    net, script = mlp(1, norm=True), Script(0.05, 0.1, 0.5, 0.3, 0.5, 0.2, 0.9)
+    stopping = SGD(lr=0.05, steps=100, batch_size=16, patience=30, every=10)
+    distillation = stopping(net, POOL, labels(), script, draw)
+    assert [step for step, _ in distillation.validation] == [0, 10, 20, 30, 40, 50]
+    assert (distillation.steps, distillation.reason) == (50, "no better on validation for 30 steps")
+    assert torch.equal(flat(net), script.seen[2])
+    with pytest.raises(FedfuseError, match="give every"):
+        SGD(patience=30)
+
+
+def test_sgd_validates_only_its_last_step_by_default() -> None:
+    distillation = SGD(lr=0.05, steps=20, batch_size=16)(mlp(1), POOL, labels(), Script(0.1, 0.2), draw)
+    assert distillation.validation == ((0, 0.1), (20, 0.2))
+
+
+def test_patience_counts_from_the_start() -> None:
+    net, script = mlp(1, norm=True), Script(0.6, 0.5, 0.6, 0.4, 0.9)
+    before = flat(net).clone()
+    distillation = AdamCosine(lr=0.05, steps=100, batch_size=16, patience=30, every=10)(
+        net, POOL, labels(), script, draw
+    )
+    assert distillation.steps == 30
+    assert torch.equal(flat(net), before)
+    assert "the start is kept: its validation accuracy is 0.6000, the student's 0.6000" in distillation.reason
 
 
 def test_an_accuracy_of_zero_is_an_accuracy() -> None:
     net, script = mlp(1), Script(0.0, 0.0, 0.0, 0.0)
-    distillation = AdamCosine(lr=0.05, steps=100, batch_size=16, patience=30, every=10)(
+    distillation = AdamCosine(lr=0.05, steps=100, batch_size=16, patience=30, every=10, keep_start=False)(
         net, POOL, labels(), script, draw
     )
     assert distillation.steps == 40
@@ -160,11 +187,11 @@ def test_an_accuracy_of_zero_is_an_accuracy() -> None:
 
 
 def test_the_last_step_is_validated_too() -> None:
-    net, script = mlp(1), Script(0.1, 0.2, 0.3)
+    net, script = mlp(1), Script(0.0, 0.1, 0.2, 0.3)
     distillation = AdamCosine(steps=25, batch_size=16, patience=100, every=10)(net, POOL, labels(), script, draw)
-    assert [step for step, _ in distillation.validation] == [10, 20, 25]
+    assert [step for step, _ in distillation.validation] == [0, 10, 20, 25]
     assert distillation.reason == "all steps taken"
-    assert torch.equal(flat(net), script.seen[2])
+    assert torch.equal(flat(net), script.seen[3])
 
 
 def test_without_validation_all_steps_are_taken() -> None:
@@ -309,26 +336,35 @@ class Accuracies:
 
 
 @pytest.mark.parametrize("distiller", SHORT, ids=lambda d: type(d).__name__)
-def test_a_start_that_is_better_on_validation_is_returned(distiller: Distiller) -> None:
-    net, keeping = mlp(1, norm=True), replace(distiller, keep_start=True)  # type: ignore[type-var]
+@pytest.mark.parametrize("start", [0.7, 0.6])
+def test_a_start_that_no_student_beats_on_validation_is_returned(distiller: Distiller, start: float) -> None:
+    net = mlp(1, norm=True)
     before = flat(net)
-    result = keeping(net, POOL, labels(), Accuracies(0.7, 0.5, 0.6, 0.55), draw)
+    result = distiller(net, POOL, labels(), Accuracies(start, 0.6, 0.5, 0.55), draw)
     assert torch.equal(flat(net), before)
     assert result.steps == 6
-    best = "0.6000" if isinstance(distiller, AdamCosine) else "0.5000"
-    assert result.reason.endswith(f"; the start is kept: its validation accuracy is 0.7000, the student's {best}")
+    kept = f"; the start is kept: its validation accuracy is {start:.4f}, the student's 0.6000"
+    assert result.reason.endswith(kept)
 
 
 @pytest.mark.parametrize("distiller", SHORT, ids=lambda d: type(d).__name__)
-def test_a_start_that_is_no_better_changes_nothing(distiller: Distiller) -> None:
-    """As in the released code, an equally good student replaces its start."""
+def test_a_worse_start_changes_nothing(distiller: Distiller) -> None:
     plain, kept = mlp(1, norm=True), mlp(1, norm=True)
-    one = distiller(plain, POOL, labels(), Accuracies(0.5, 0.5, 0.5), draw)
-    keeping = replace(distiller, keep_start=True)  # type: ignore[type-var]
-    other = keeping(kept, POOL, labels(), Accuracies(0.5, 0.5, 0.5, 0.5), draw)
+    never = replace(distiller, keep_start=False)  # type: ignore[type-var]
+    one = never(plain, POOL, labels(), Accuracies(0.5, 0.5, 0.5), draw)
+    other = distiller(kept, POOL, labels(), Accuracies(0.4, 0.5, 0.5, 0.5), draw)
     assert torch.equal(flat(plain), flat(kept))
     assert torch.equal(one.losses, other.losses)
     assert one.reason == other.reason
+
+
+@pytest.mark.parametrize("distiller", SHORT, ids=lambda d: type(d).__name__)
+def test_a_start_is_not_returned_if_it_is_no_candidate(distiller: Distiller) -> None:
+    net, never = mlp(1, norm=True), replace(distiller, keep_start=False)  # type: ignore[type-var]
+    before = flat(net)
+    result = never(net, POOL, labels(), Accuracies(0.6, 0.5, 0.55), draw)
+    assert not torch.equal(flat(net), before)
+    assert 0 not in dict(result.validation)
 
 
 @pytest.mark.parametrize("distiller", SHORT, ids=lambda d: type(d).__name__)
@@ -339,3 +375,4 @@ def test_keeping_the_start_needs_validation_data(distiller: Distiller) -> None:
     with pytest.raises(FedfuseError, match=r"set data\.validation"):
         keeping.check(context(validation=0))
     keeping.check(context())
+    distiller.check(context(validation=0))  # type: ignore[attr-defined]  # the default needs none

@@ -12,7 +12,10 @@ same head, an MLP that includes the classifier. In each round (Algorithm 1):
     each small model := the mean of its clients' models; the large model's head is copied into all small ones.
 
 `over` is the algorithm that trains the clients and averages small models: by default FedAvg with equal weights
-(Equation 12). With `samples`, models from FedBE's posterior teach too; `distiller` "swa" is FedBE's, "adam" FedDF's.
+(Equation 12). The large model learns over many rounds, and each round starts with a head that was not trained on its
+features: so the default distiller never returns the start (`keep_start`). It clips gradients, since one client with a
+large head could otherwise end a run. With `samples`, models from FedBE's posterior teach too; `distiller` "swa" is
+FedBE's, "adam" FedDF's.
 """
 
 from dataclasses import replace
@@ -47,7 +50,9 @@ def fed_et(
     lam: float = 0.05,
     diversity: Literal["mass", "plain"] = "mass",
     head: int = 128,
-    distiller: Distiller = SGD(lr=0.005, steps=128, batch_size=64, momentum=0.0, clip=5.0),  # noqa: B008  frozen
+    distiller: Distiller = SGD(  # noqa: B008  frozen
+        lr=0.005, steps=128, batch_size=64, momentum=0.0, clip=5.0, keep_start=False
+    ),
     samples: int = 0,
     posterior: Posterior | None = None,
     probe: int = 2000,
@@ -57,6 +62,7 @@ def fed_et(
     momentum: OfDistiller[float] = None,
     clip: OfDistiller[float] = None,
     augment: OfDistiller[str] = None,
+    keep_start: OfDistiller[bool] = None,
 ) -> Algorithm:
     """Distils small clients of several architectures into a large model at the server."""
     base = over or fedavg(weights="uniform")
@@ -70,14 +76,15 @@ def fed_et(
             target=VarianceWeighted(),
             loss=ConsensusWithDiversity(lam, diversity),
             distiller=with_settings(
-                distiller, lr=lr, steps=steps, batch_size=batch_size, momentum=momentum, clip=clip, augment=augment
+                distiller, lr=lr, steps=steps, batch_size=batch_size, momentum=momentum, clip=clip, augment=augment,
+                keep_start=keep_start,
             ),
             students=LargeServer(),
             probe=probe,
         ),
         models=LargeModel(head),
         selection="proportional",
-    )
+    )  # fmt: skip
 
 
 def _ensemble(samples: int, posterior: Posterior | None) -> Ensemble:

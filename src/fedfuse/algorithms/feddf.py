@@ -9,17 +9,18 @@ In each round (Algorithms 1 and 3; 3 has several architectures, each with its ow
     the student that is best on the server's validation data is the next server model.
 
 `over` is the algorithm that trains and averages the clients: FedAvg, FedProx or FedAvgM. The preset `official-code`
-follows the released code where it differs: teachers and student use the same augmented pool, and drop-worst also drops
-outliers (`docs/algorithms/feddf.md`).
+follows the released code where it differs: teachers and student use the same augmented pool, of `views` copies, and
+drop-worst also drops outliers (`docs/algorithms/feddf.md`). In a file, `distiller = "sgd"` is that of Table 7.
 """
 
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
-from fedfuse.algorithm import Algorithm, paper
+from fedfuse.algorithm import Algorithm, NamedParts, paper
 from fedfuse.algorithms.fedavg import fedavg
 from fedfuse.algorithms.settings import OfDistiller, OfTarget, with_settings
 from fedfuse.fusion import (
+    SGD,
     AdamCosine,
     Clients,
     Distilled,
@@ -32,6 +33,14 @@ from fedfuse.fusion import (
     aggregate_of,
 )
 
+VIEWS = 4  # of the preset official-code: the released code draws a fresh view for every batch
+
+# Table 7: the same schedule, steps and early stopping as Adam; the paper tunes the rate, but states neither it nor a
+# momentum, so the rate is that of its clients, who have no momentum.
+SGD_OF_TABLE_7 = SGD(
+    lr=0.1, steps=10_000, batch_size=128, momentum=0.0, schedule="cosine", clip=5.0, patience=1000, every=100
+)
+
 
 @paper
 def feddf(
@@ -39,9 +48,10 @@ def feddf(
     over: Algorithm | None = None,
     preset: Literal["paper", "official-code"] = "paper",
     target: Target = MeanLogits(),  # noqa: B008  frozen
-    distiller: Distiller = AdamCosine(),  # noqa: B008
+    distiller: Annotated[Distiller, NamedParts({"sgd": SGD_OF_TABLE_7})] = AdamCosine(),  # noqa: B008
     start: Literal["average", "previous"] = "average",
     drop_worst: bool = False,
+    views: int | None = None,
     probe: int = 2000,
     temperature: OfTarget[float] = None,
     lr: OfDistiller[float] = None,
@@ -53,7 +63,10 @@ def feddf(
     augment: OfDistiller[str] = None,
     keep_start: OfDistiller[bool] = None,
 ) -> Algorithm:
-    """Averages the clients, then distils the mean of their logits on unlabeled data into the average."""
+    """Averages the clients, then distils the mean of their logits on unlabeled data into the average.
+
+    `views` is the number of augmented copies of the pool; by default that of the preset.
+    """
     base = over or fedavg()
     code = preset == "official-code"
     return replace(
@@ -69,7 +82,7 @@ def feddf(
             ),
             students=PerArchitecture(start),
             admission=DropWorst(deviations=1.5 if code else None) if drop_worst else admission_of(base),
-            views=1 if code else 0,
+            views=views if views is not None else VIEWS if code else 0,
             probe=probe,
         ),
     )  # fmt: skip

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from typing_extensions import is_protocol
 
 from fedfuse import signature
-from fedfuse.algorithm import Algorithm, SettingOf
+from fedfuse.algorithm import Algorithm, NamedParts, SettingOf
 from fedfuse.algorithms import ALGORITHMS
 from fedfuse.algorithms.decentralised_logits.topology import Complete, RandomNeighbours, Ring, Topology
 from fedfuse.algorithms.ds_fl.entropy_reduction import EntropyReduced
@@ -181,7 +181,10 @@ class AlgorithmSection(NamedSection):
         return lambda: algorithm
 
     def complete(self, place: str) -> list[Problem]:
-        """As for every section. A part given without a name is the default part with these settings."""
+        """As for every section. A part given without a name is the default part with these settings.
+
+        Where the algorithm says what a part's name means (`NamedParts`), other settings come from that part.
+        """
         assert self.__pydantic_extra__ is not None
         try:
             function = self.function()
@@ -193,6 +196,11 @@ class AlgorithmSection(NamedSection):
             if isinstance(value, Mapping) and "name" not in value and is_dataclass(default):
                 section = file_value(default, hints[parameter.name])
                 self.__pydantic_extra__[parameter.name] = {"name": section.name, **section.settings, **value}
+            for mark in get_args(hints[parameter.name])[1:]:
+                given = {"name": value} if isinstance(value, str) else value
+                if isinstance(mark, NamedParts) and isinstance(given, Mapping) and given.get("name") in mark.parts:
+                    meant = file_value(mark.parts[given["name"]], hints[parameter.name])
+                    self.__pydantic_extra__[parameter.name] = {**meant.settings, **given}
         return [_stated_twice(settings, name, part, place) for name, part in stated_twice(function, settings)] or (
             super().complete(place)
         )

@@ -21,7 +21,7 @@ from fedfuse.types import FedfuseError, Groups, ServerState, Snapshot, Tensors, 
 
 Models = Mapping[str, Snapshot]  # by architecture
 Weights = Literal["examples", "uniform"]
-BufferPolicy = Literal["mean", "keep", "last", "recalibrate"]
+BufferPolicy = Literal["mean", "keep", "recalibrate", "last"]
 
 
 class Aggregated(NamedTuple):
@@ -49,8 +49,8 @@ class WeightedMean:
     """The mean of the client models of each architecture, weighted by their number of examples.
 
     `buffers` is the policy for batch-norm statistics: `mean` averages them like parameters, `keep` leaves the server's,
-    `recalibrate` measures them on the pool with the averaged parameters, and `last` takes those of the last client of
-    the cohort, as FedDF's released code does: the only policy under which the order of clients matters.
+    `recalibrate` measures them on the pool with the averaged parameters, and `last` takes those of the last client, as
+    FedDF's released FedAvg does: the only policy that depends on the order of the clients.
     """
 
     weights: Weights = "examples"
@@ -68,7 +68,7 @@ class _RunningWeightedMean:
     def __init__(self, settings: WeightedMean, server: ServerState, ctx: Context) -> None:
         self._settings, self._server, self._ctx = settings, server, ctx
         self._means = tree.RunningSnapshots()
-        self._last: dict[str, Tensors] = {}  # the buffers of each architecture's last client
+        self._last: dict[str, Tensors] = {}  # buffers by architecture, where the policy needs them
 
     def add(self, update: Update) -> None:
         weight = update.num_examples if self._settings.weights == "examples" else 1.0
@@ -79,20 +79,16 @@ class _RunningWeightedMean:
 
     def value(self) -> Aggregated:
         means = self._means.value()
-        models = {
-            arch: replace(mean, buffers=self._last[arch])
-            if arch in self._last
-            else with_buffers(mean, self._settings.buffers, self._server, self._ctx)
-            for arch, mean in means.items()
-        }
-        return Aggregated(models, self._server.memory)
+        return Aggregated({arch: self._with_buffers(mean) for arch, mean in means.items()}, self._server.memory)
 
-
-def with_buffers(model: Snapshot, policy: BufferPolicy, server: ServerState, ctx: Context) -> Snapshot:
-    """Return the model with batch-norm statistics by the policy."""
-    if policy == "keep":
-        return replace(model, buffers=tree.map_trees(torch.clone, server.models[model.arch].buffers))
-    return recalibrate(model, ctx) if policy == "recalibrate" else model
+    def _with_buffers(self, model: Snapshot) -> Snapshot:
+        """Return the model with batch-norm statistics by the policy."""
+        policy = self._settings.buffers
+        if policy == "keep":
+            return replace(model, buffers=tree.map_trees(torch.clone, self._server.models[model.arch].buffers))
+        if policy == "last":
+            return replace(model, buffers=self._last[model.arch])
+        return recalibrate(model, self._ctx) if policy == "recalibrate" else model
 
 
 def recalibrate(model: Snapshot, ctx: Context, batch_size: int = 256) -> Snapshot:

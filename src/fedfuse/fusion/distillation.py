@@ -16,7 +16,7 @@ from fedfuse.batches import images_of
 from fedfuse.context import Context
 from fedfuse.data.augment import augmentation
 from fedfuse.evaluate import evaluate
-from fedfuse.facts import Facts, FirstAndLast, Quality, Student, divergence
+from fedfuse.facts import EnsembleQuality, Facts, FirstAndLast, Quality, Student, divergence
 from fedfuse.fusion.admission import Admission, admit_all
 from fedfuse.fusion.aggregate import Aggregate, Averaged, WeightedMean
 from fedfuse.fusion.diagnostics import Diagnostics
@@ -31,7 +31,8 @@ from fedfuse.fusion.target import MeanLogits, MeanProbs, Target
 from fedfuse.predict import Pool
 from fedfuse.types import FedfuseError, NotFiniteError, ServerState, Snapshot, Tensors, Update, model_of
 
-STREAK = "fusion/below average"  # in the server's memory: the number of rounds in a row, by architecture
+# In the server's memory, by architecture: (rounds in a row without a gain, those of them with the teachers to blame).
+STREAK = "fusion/no gain"
 WARN_AFTER = 3  # rounds in a row
 
 
@@ -62,7 +63,8 @@ class Distilled:
         pool, rows, origin = self._pool(ctx)  # an unsuitable pool fails before any client works
         truth = self.target.labels(rows, origin, ctx) if isinstance(self.target, GroundTruth) else None
         diagnostics = Diagnostics(ctx.data.test, self.probe, self.target if truth is None else MeanProbs())
-        runs = _TeacherRuns(Labelling(self.target, pool, rows), diagnostics, ctx, teach=truth is None)
+        validated = Diagnostics(ctx.data.validation, len(ctx.data.validation) if truth is None else 0, self.target)
+        runs = _TeacherRuns(Labelling(self.target, pool, rows), diagnostics, validated, ctx, teach=truth is None)
         average = self.aggregate.start(server, ctx)
         ensemble = self.ensemble.start(server, ctx)
         students = self.students.start(server, ctx)
@@ -95,10 +97,12 @@ class Distilled:
         for arch, start in students.starts(averages).items():
             models[arch], facts[arch] = self._distil(start, server.models[arch], averages.get(arch), labels, runs)
 
-        streak = _rounds_below_average(memory.get(STREAK, {}), facts)
+        measured = runs.facts()
+        ensemble_validation = measured.ensemble.validation if measured.ensemble else None
+        streak = _rounds_without_gain(memory.get(STREAK, {}), facts, ensemble_validation)
         memory = {**memory, STREAK: streak} if streak else memory
         state = ServerState(server.round + 1, students.value(averages, models), memory)
-        return state, replace(runs.facts(), students=facts, warning=divergence(facts) or _warning(streak))
+        return state, replace(measured, students=facts, warning=divergence(facts) or _warning(streak))
 
     def check(self, ctx: Context) -> None:
         self._pool(ctx.at(1))
@@ -143,10 +147,12 @@ class Distilled:
 
 
 class _TeacherRuns:
-    """Runs each teacher once on the pool, for the labels (unless `teach` is False), and on the probe, for the facts."""
+    """Runs each teacher once: on the pool for labels (unless `teach` is False), on probe and validation for facts."""
 
-    def __init__(self, labels: Labelling, diagnostics: Diagnostics, ctx: Context, teach: bool = True) -> None:
-        self.labels, self.diagnostics, self.ctx, self.teach = labels, diagnostics, ctx, teach
+    def __init__(
+        self, labels: Labelling, diagnostics: Diagnostics, validated: Diagnostics, ctx: Context, teach: bool = True
+    ) -> None:
+        self.labels, self.diagnostics, self.validated, self.ctx, self.teach = labels, diagnostics, validated, ctx, teach
         self.dropped: dict[int, str] = {}
         self.silent: list[str] = []
         validation = ctx.data.validation
@@ -174,12 +180,14 @@ class _TeacherRuns:
 
     def _add(self, teacher: Teacher, client: int | None = None) -> None:
         net = self.ctx.nets.load(teacher.model, "teacher")
-        # Compute both before adding either, so that a teacher that is not finite adds nothing.
+        # Compute all before adding any, so that a teacher that is not finite adds nothing.
         on_pool = self.labels.logits(net, teacher.name) if self.teach else None
         on_probe = self.diagnostics.logits(net, teacher.name)
+        on_validation = self.validated.logits(net, teacher.name)
         if on_pool is not None:
             self.labels.add(on_pool, teacher.name, teacher.weight)
         self.diagnostics.add_teacher(on_probe, teacher.weight)
+        self.validated.add_teacher(on_validation, teacher.weight)
         if client is not None:
             self.diagnostics.add_client(client, on_probe)
         if teacher.sample:
@@ -213,30 +221,48 @@ class _TeacherRuns:
 
     def facts(self) -> Facts:
         dropped = {str(client): reason for client, reason in sorted(self.dropped.items())}
-        return replace(
-            self.diagnostics.value(), teachers=self.labels.teachers, dropped=dropped, silent=tuple(self.silent)
-        )
+        facts, validated = self.diagnostics.value(), self.validated.value().ensemble
+        if validated is not None:
+            facts = replace(facts, ensemble=replace(facts.ensemble or EnsembleQuality(), validation=validated.accuracy))
+        return replace(facts, teachers=self.labels.teachers, dropped=dropped, silent=tuple(self.silent))
 
 
-def _rounds_below_average(streak: Tensors, facts: Mapping[str, Student]) -> dict[str, Tensor]:
-    """Return for each architecture how many rounds in a row the student ended below the average on validation data."""
+def _rounds_without_gain(streak: Tensors, facts: Mapping[str, Student], ensemble: float | None) -> dict[str, Tensor]:
+    """Return for each architecture the rounds in a row without a gain on validation data, and those of them whose
+    ensemble is below the average. `ensemble` is its validation accuracy, None if the student does not learn from it.
+
+    A student gains nothing if it is not above the average; one without an average, if it is below its ensemble.
+    """
     counts = dict(streak)
     for arch, student in facts.items():
-        before, after = (quality.validation if quality else None for quality in (student.average, student.student))
-        if before is not None and after is not None:
-            rounds = int(streak[arch]) + 1 if arch in streak else 1
-            counts[arch] = torch.tensor(rounds if after < before else 0)
+        average, after = (quality.validation if quality else None for quality in (student.average, student.student))
+        if after is None or (average is None and ensemble is None):
+            continue
+        no_gain = average is None or after <= average
+        teachers = no_gain and average is not None and ensemble is not None and ensemble < average
+        behind = no_gain and (ensemble is None or after < ensemble)  # if all are equal there is nothing to gain
+        last = streak.get(arch, torch.zeros(2, dtype=torch.int64))
+        counts[arch] = last + torch.tensor([1, int(teachers)]) if teachers or behind else torch.zeros_like(last)
     return counts
 
 
 def _warning(streak: Tensors) -> str | None:
-    below = [f"{arch} ({int(rounds)} rounds)" for arch, rounds in streak.items() if int(rounds) >= WARN_AFTER]
-    if not below:
-        return None
-    return (
-        f"this pool hurts: the student ends below the average on validation data: {', '.join(below)}; "
-        "try other unlabeled data, fewer steps or a lower learning rate"
-    )
+    """Say whose fault it is, by most of the rounds, that a student has gained nothing for some rounds."""
+    late = {arch: counts.tolist() for arch, counts in streak.items() if int(counts[0]) >= WARN_AFTER}
+    teachers = [f"{arch} ({rounds} rounds)" for arch, (rounds, below) in late.items() if 2 * below > rounds]
+    students = [f"{arch} ({rounds} rounds)" for arch, (rounds, below) in late.items() if 2 * below <= rounds]
+    warnings = []
+    if teachers:
+        warnings.append(
+            "the teachers are below the average on validation data, and distillation gains nothing: "
+            f"{', '.join(teachers)}; train longer at the clients, change their augmentation, or average only (fedavg)"
+        )
+    if students:
+        warnings.append(
+            "the student is below its teachers on validation data, and not above the average, if there is one: "
+            f"{', '.join(students)}; try other unlabeled data, more steps or another learning rate"
+        )
+    return "; ".join(warnings) or None
 
 
 def aggregate_of(algorithm: Algorithm) -> Aggregate:

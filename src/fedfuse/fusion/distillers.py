@@ -8,8 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from torch import Tensor, nn
@@ -56,8 +55,8 @@ class Distiller(Protocol):
 class AdamCosine:
     """FedDF's distiller: Adam, cosine annealing over `steps`, early stopping that keeps the best student on validation.
 
-    It validates every `every` steps and stops after `patience` steps without a better accuracy. Without validation
-    data it takes all steps and keeps the last student. The initial student is never returned, except by `keep_start`.
+    It validates the start and every `every` steps, and stops after `patience` steps without a better accuracy. Without
+    validation data it takes all steps and keeps the last student.
     """
 
     lr: float = 1e-3
@@ -67,7 +66,7 @@ class AdamCosine:
     patience: int = 1000
     every: int = 100
     augment: str = "none"
-    keep_start: bool = False  # return the start if it is better on validation data, an option of FedDF's released code
+    keep_start: bool | None = None  # whether the start may be returned; None: where there is validation data
 
     def __post_init__(self) -> None:
         bounds.positive(self, lr=self.lr, steps=self.steps, batch_size=self.batch_size, clip=self.clip)
@@ -84,35 +83,22 @@ class AdamCosine:
     def __call__(
         self, net: nn.Module, pool: Pool, labels: SoftLabels, validate: Validate | None, draw: Draw
     ) -> Distillation:
-        train = partial(self._train, net, pool, labels, validate, draw)
-        return train() if not self.keep_start else _better_of_start_and(train, net, validate)
-
-    def _train(
-        self, net: nn.Module, pool: Pool, labels: SoftLabels, validate: Validate | None, draw: Draw
-    ) -> Distillation:
         adam = optimizers.Adam(_trainable(net), self.lr, fused=True, scaled=is_float16(net))
         descent = Descent(
             net, pool, labels, adam, lambda step: self.lr * _cosine(step - 1, self.steps),
             steps=self.plan(len(labels.rows)), batch_size=self.batch_size, clip=self.clip, augment=self.augment,
         )  # fmt: skip
-        best = _Best()
-        accuracies: list[tuple[int, float]] = []
-        reason = "all steps taken"
-        for step in descent.walk(draw):
-            if validate is None or (step % self.every and step != self.steps):
-                continue
-            accuracies.append((step, validate(net)))
-            best.offer(net, *accuracies[-1])
-            if step - best.step >= self.patience:
-                reason = f"no better on validation for {self.patience} steps"
-                break
-        best.restore(net)
-        return Distillation(descent.taken, descent.losses(), reason, tuple(accuracies))
+        best = _BestStudent(net, validate, self.keep_start)
+        return _early_stopping(descent, best, draw, self.every, self.patience)
 
 
 @dataclass(frozen=True)
 class SGD:
-    """SGD with momentum, for `epochs` over the pool or for `steps`, by default 20 epochs: FedBE without SWA."""
+    """SGD with momentum, for `epochs` over the pool or for `steps`, by default 20 epochs: FedBE without SWA.
+
+    With `every`, it validates every so many steps and keeps the best student; by default only after the last step. With
+    `patience`, it stops after so many steps without a better accuracy, as AdamCosine does.
+    """
 
     lr: float = 1e-3
     epochs: int | None = None
@@ -123,12 +109,16 @@ class SGD:
     schedule: Literal["constant", "cosine"] = "constant"
     clip: float | None = None
     per_class: bool = False  # the loss is also divided by C, as in FedBE's released code
+    patience: int | None = None
+    every: int | None = None
     augment: str = "none"
-    keep_start: bool = False  # return the start if it is better on validation data, an option of FedDF's released code
+    keep_start: bool | None = None  # whether the start may be returned; None: where there is validation data
 
     def __post_init__(self) -> None:
         bounds.positive(self, lr=self.lr, epochs=self.epochs, batch_size=self.batch_size, steps=self.steps)
-        bounds.positive(self, clip=self.clip)
+        bounds.positive(self, clip=self.clip, patience=self.patience, every=self.every)
+        if self.patience is not None and self.every is None:
+            raise FedfuseError(f"SGD(patience={self.patience}): give every, the number of steps between validations")
         if self.epochs is not None and self.steps is not None:
             raise FedfuseError(f"SGD(epochs={self.epochs}, steps={self.steps}): give only one of the two")
 
@@ -143,22 +133,14 @@ class SGD:
     def __call__(
         self, net: nn.Module, pool: Pool, labels: SoftLabels, validate: Validate | None, draw: Draw
     ) -> Distillation:
-        train = partial(self._train, net, pool, labels, validate, draw)
-        return train() if not self.keep_start else _better_of_start_and(train, net, validate)
-
-    def _train(
-        self, net: nn.Module, pool: Pool, labels: SoftLabels, validate: Validate | None, draw: Draw
-    ) -> Distillation:
         steps = self.plan(len(labels.rows))
         descent = Descent(
             net, pool, labels, _sgd(net, self.lr, self.momentum, self.weight_decay),
             lambda step: self.lr * (_cosine(step - 1, steps) if self.schedule == "cosine" else 1.0),
             steps=steps, batch_size=self.batch_size, clip=self.clip, augment=self.augment, per_class=self.per_class,
         )  # fmt: skip
-        for _ in descent.walk(draw):
-            pass
-        accuracies = () if validate is None else ((steps, validate(net)),)
-        return Distillation(steps, descent.losses(), "all steps taken", accuracies)
+        best = _BestStudent(net, validate, self.keep_start)
+        return _early_stopping(descent, best, draw, self.every, self.patience)
 
 
 @dataclass(frozen=True)
@@ -183,7 +165,7 @@ class SWA:
     clip: float | None = None
     per_class: bool = False
     augment: str = "none"
-    keep_start: bool = False  # return the start if it is better on validation data, an option of FedDF's released code
+    keep_start: bool | None = None  # whether the start may be returned; None: where there is validation data
 
     def __post_init__(self) -> None:
         bounds.positive(self, lr=self.lr, lr_low=self.lr_low, cycle=self.cycle, epochs=self.epochs)
@@ -219,17 +201,12 @@ class SWA:
     def __call__(
         self, net: nn.Module, pool: Pool, labels: SoftLabels, validate: Validate | None, draw: Draw
     ) -> Distillation:
-        train = partial(self._train, net, pool, labels, validate, draw)
-        return train() if not self.keep_start else _better_of_start_and(train, net, validate)
-
-    def _train(
-        self, net: nn.Module, pool: Pool, labels: SoftLabels, validate: Validate | None, draw: Draw
-    ) -> Distillation:
         steps = self.plan(len(labels.rows))
         descent = Descent(
             net, pool, labels, _sgd(net, self.lr, self.momentum, self.weight_decay), self.rate,
             steps=steps, batch_size=self.batch_size, clip=self.clip, augment=self.augment, per_class=self.per_class,
         )  # fmt: skip
+        best = _BestStudent(net, validate, self.keep_start)
         average: AveragedModel | None = None
         for step in descent.walk(draw):
             if self.collects(step):
@@ -238,47 +215,77 @@ class SWA:
         assert average is not None  # `plan` refuses fewer steps than the first cycle needs
         net.load_state_dict(average.module.state_dict())
         recompute_batch_norm(net, pool, labels.rows, self.batch_size, draw("batch norm"))
-        accuracies = () if validate is None else ((steps, validate(net)),)
-        reason = f"all steps taken, {int(average.n_averaged)} models averaged"
-        return Distillation(steps, descent.losses(), reason, accuracies)
+        best.offer(steps)
+        return best.value(descent, f"all steps taken, {int(average.n_averaged)} models averaged")
 
 
-class _Best:
-    """The best student on validation so far; the first of equally good ones."""
+class _BestStudent:
+    """Validates a student, and keeps the best one so far, of equally good ones the first after the start.
 
-    def __init__(self) -> None:
-        self.step, self.accuracy = 0, -math.inf
+    The start is a candidate unless `keep_start` is False. It must be better than every student: small validation sets
+    have many ties. Without validation data the last student is the best.
+    """
+
+    def __init__(self, net: nn.Module, validate: Validate | None, keep_start: bool | None) -> None:
+        _check_keep_start(keep_start, validate is not None)
+        self._net, self._validate = net, validate
+        self._accuracies: list[tuple[int, float]] = []
+        self._accuracy = -math.inf
         self._state: dict[str, Tensor] = {}
+        self.step = 0
+        self.validates = validate is not None
+        if keep_start is not False:
+            self.offer(0)
 
-    def offer(self, net: nn.Module, step: int, accuracy: float) -> None:
-        if accuracy > self.accuracy:
-            self.step, self.accuracy = step, accuracy
-            self._state = copy.deepcopy(net.state_dict())
+    def offer(self, step: int) -> None:
+        """Validate the student as it is after `step`."""
+        if self._validate is None:
+            return
+        self._accuracies.append((step, self._validate(self._net)))
+        accuracy = self._accuracies[-1][1]
+        if accuracy > self._accuracy or (accuracy == self._accuracy and self.step == 0):
+            self.step, self._accuracy = self._accuracies[-1]
+            self._state = copy.deepcopy(self._net.state_dict())
 
-    def restore(self, net: nn.Module) -> None:
+    def value(self, descent: Descent, reason: str) -> Distillation:
+        """Restore the best student. Return the outcome."""
         if self._state:
-            net.load_state_dict(self._state)
+            self._net.load_state_dict(self._state)
+            if self.step == 0:
+                student = max(accuracy for step, accuracy in self._accuracies if step > 0)
+                reason += f"; the start is kept: its validation accuracy is {self._accuracy:.4f}, the student's "
+                reason += f"{student:.4f}"
+        return Distillation(descent.taken, descent.losses(), reason, tuple(self._accuracies))
 
 
-def _better_of_start_and(train: Callable[[], Distillation], net: nn.Module, validate: Validate | None) -> Distillation:
-    """Train the net. If its start is better on validation data than the trained student, restore the start."""
-    _check_keep_start(True, validate is not None)
-    assert validate is not None
-    accuracy, state = validate(net), copy.deepcopy(net.state_dict())
-    result = train()
-    student = max(value for _, value in result.validation)  # a distiller that validates several times keeps the best
-    if accuracy <= student:
-        return result
-    net.load_state_dict(state)
-    kept = f"the start is kept: its validation accuracy is {accuracy:.4f}, the student's {student:.4f}"
-    return replace(result, reason=f"{result.reason}; {kept}")
+def _early_stopping(
+    descent: Descent, best: _BestStudent, draw: Draw, every: int | None, patience: int | None
+) -> Distillation:
+    """Take the steps, validate every `every` and after the last, and stop after `patience` without a better student."""
+    reason = "all steps taken"
+    for step in descent.walk(draw):
+        if step != descent.steps and (every is None or step % every):
+            continue
+        best.offer(step)
+        if best.validates and patience is not None and step - best.step >= patience:
+            reason = f"no better on validation for {patience} steps"
+            break
+    return best.value(descent, reason)
 
 
-def _check_keep_start(keep_start: bool, validated: bool) -> None:
+def _check_keep_start(keep_start: bool | None, validated: bool) -> None:
     if keep_start and not validated:
         raise FedfuseError(
             "keep_start compares the student with its start on validation data, and this distillation has none: set "
             "data.validation, or leave keep_start out"
+        )
+
+
+def refuse_keep_start(distiller: Distiller, why: str) -> None:
+    """Refuse a distiller that must compare the student with its start, where it is used without validation data."""
+    if isinstance(distiller, AdamCosine | SGD | SWA) and distiller.keep_start:
+        raise FedfuseError(
+            f"keep_start = True compares the student with its start on validation data, but {why}: leave keep_start out"
         )
 
 

@@ -37,8 +37,12 @@ def with_shared_head(name: str, net: nn.Module, width: int, classes: int) -> Cla
             "its trunk and head in one"
         )
     trunk = Trunk(net.trunk, nn.Linear(net.width, width), nn.ReLU())
-    head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, classes))
-    return Classifier(trunk, head, width)
+    return Classifier(trunk, new_head(width, classes), width)
+
+
+def new_head(width: int, classes: int) -> nn.Sequential:
+    """A shared head with new weights."""
+    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, classes))
 
 
 def head_of(params: Tensors) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedfuse.context import Context
 from fedfuse.facts import EnsembleQuality, Facts, FirstAndLast, Student, divergence
 from fedfuse.fusion.diagnostics import Votes
-from fedfuse.fusion.distillers import Distiller
+from fedfuse.fusion.distillers import Distiller, refuse_keep_start
 from fedfuse.fusion.labelling import Labelling, SoftLabels
 from fedfuse.fusion.target import Target, entropy
 from fedfuse.predict import Pool
@@ -46,7 +46,7 @@ class PublicRows:
 
 @dataclass(frozen=True)
 class EnoughRows:
-    """Refuses an experiment without a pool, or with too few rows for a batch."""
+    """Refuses an experiment without a pool or with too few rows for a batch, and a distiller that must validate."""
 
     public: PublicRows
     learn: Distiller
@@ -54,6 +54,7 @@ class EnoughRows:
     def __call__(self, ctx: Context) -> None:
         _, rows = self.public(1, ctx)
         self.learn.plan(len(rows))
+        refuse_keep_start(self.learn, "soft labels are learned without any here")
 
 
 @dataclass(frozen=True)
