@@ -199,8 +199,7 @@ class AlgorithmSection(NamedSection):
             for mark in get_args(hints[parameter.name])[1:]:
                 given = {"name": value} if isinstance(value, str) else value
                 if isinstance(mark, NamedParts) and isinstance(given, Mapping) and given.get("name") in mark.parts:
-                    meant = file_value(mark.parts[given["name"]], hints[parameter.name])
-                    self.__pydantic_extra__[parameter.name] = {**meant.settings, **given}
+                    self.__pydantic_extra__[parameter.name] = _completed(given, mark, hints[parameter.name])
         return super().complete(place)
 
     def settings_schema(self) -> type[BaseModel]:
@@ -234,6 +233,17 @@ class AlgorithmSection(NamedSection):
         if not isinstance(algorithm, Algorithm):
             raise FedfuseError(f"algorithm {self.name!r} returned a {type(algorithm).__name__}, not an Algorithm")
         return algorithm
+
+
+def _completed(given: Mapping[str, Any], mark: NamedParts, hint: Any) -> dict[str, Any]:
+    """Return the part's keys with the settings that its name means, unless they are complete, as in a stored file."""
+    part = mark.parts[given["name"]]
+    meant = file_value(part, hint).settings
+    own = {field.name for field in fields(part) if field.default is not None}
+    if own <= given.keys():
+        return dict(given)
+    replaced = {old for new, old in mark.instead.items() if given.get(new) is not None}
+    return {**{key: value for key, value in meant.items() if key not in replaced}, **given}
 
 
 def algorithm_keys(algorithm: Algorithm) -> dict[str, Any]:

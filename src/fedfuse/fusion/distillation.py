@@ -147,7 +147,7 @@ class Distilled:
 
 
 class _TeacherRuns:
-    """Runs each teacher once: on the pool for the labels (unless `teach` is False), on probe and validation for facts."""
+    """Runs each teacher once: on the pool for labels (unless `teach` is False), on probe and validation for facts."""
 
     def __init__(
         self, labels: Labelling, diagnostics: Diagnostics, validated: Diagnostics, ctx: Context, teach: bool = True

@@ -14,5 +14,5 @@ from tests.doubles import context
 def test_a_distiller_that_must_validate_is_refused(name: str) -> None:
     learn = SGD(lr=0.1, epochs=1, batch_size=32)
     ALGORITHMS[name](rows=64, distiller=learn).check(context())
-    with pytest.raises(FedfuseError, match="keep_start = True.*leave keep_start out"):
+    with pytest.raises(FedfuseError, match=r"keep_start = True.*leave keep_start out"):
         ALGORITHMS[name](rows=64, distiller=SGD(lr=0.1, epochs=1, batch_size=32, keep_start=True)).check(context())
