@@ -95,7 +95,7 @@ def test_a_file_states_what_python_gives(text: str, value: Algorithm) -> None:
 @pytest.mark.parametrize(
     ("text", "keys"),
     [
-        ('feddf(distiller="sgd", patience=5)', ("algorithm.patience = 5", "SGD has no setting patience")),
+        ('feddf(distiller="swa", patience=5)', ("algorithm.patience = 5", "SWA has no setting patience")),
         ('fedbe(distiller={name="adam", steps=9}, epochs=5)', ("algorithm.epochs = 5", "AdamCosine has no setting")),
         ('fedbe(posterior="dirichlet", scale=5.0)', ("algorithm.scale = 5.0", "DirichletMixture has no setting scale")),
         ('fedavg(aggregate="median", weights="uniform")', ("algorithm.weights", "CoordinateMedian has no setting")),
