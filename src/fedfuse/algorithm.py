@@ -178,9 +178,10 @@ class SettingOf:
 
 @dataclass(frozen=True)
 class NamedParts:
-    """Marks an argument of a paper for which a name in a file means a part with other settings than its own defaults."""
+    """Marks an argument of a paper in which the name of a part, in a file, means other settings than its defaults."""
 
-    parts: Mapping[str, object]
+    parts: Mapping[str, Any]
+    instead: Mapping[str, str] = field(default_factory=dict)  # a given setting -> the one that it replaces
 
     def __hash__(self) -> int:
         return id(self.parts)  # `Annotated` types are cached by their metadata

@@ -62,7 +62,7 @@ def test_presets_of_the_released_code() -> None:
     assert be.ensemble == Union(Clients(), Anchors(), Samples(DeltaGaussian(0.1, 1e-5), 10))
     assert isinstance(be.distiller, SWA)
     assert (be.distiller.rate(25), be.distiller.swa_start, be.distiller.per_class) == (1e-3, 500, True)
-    assert df.views == 1
+    assert df.views == 4
     assert df.admission == DropWorst(deviations=1.5)
 
 
@@ -111,7 +111,7 @@ def test_fedbe_runs_with_each_posterior(posterior: Posterior) -> None:
     algorithm = fedbe(posterior=posterior, samples=3, batch_size=32, cycle=4, swa_start=8, epochs=2, augment="none")
     state, facts = algorithm.fuse(server, updates, ctx)
     assert facts.teachers == 4 + 1 + 3
-    assert facts.students["mlp:8:bn"].reason == "all steps taken, 2 models averaged"
+    assert facts.students["mlp:8:bn"].reason.startswith("all steps taken, 2 models averaged")
     assert all(torch.isfinite(t).all() for t in state.models["mlp:8:bn"].buffers.values())
 
 

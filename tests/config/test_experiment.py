@@ -86,7 +86,7 @@ def test_every_built_in_experiment_is_sound(name: str) -> None:
             "algorithm",
             "buffers",
             '"drop"',
-            "algorithm.buffers = 'drop': input should be 'mean', 'keep', 'last' or 'recalibrate'",
+            "algorithm.buffers = 'drop': input should be 'mean', 'keep', 'recalibrate' or 'last'",
         ),
         ("partition", "clients", '"ten"', "partition.clients = 'ten': input should be a valid integer"),
         ("data", "validation", "1.0", "data.validation = 1.0: input should be less than 1"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ import pytest
 import fedfuse
 from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms import fed_et, fedavg, fedbe, feddf, scaffold, v_distillation
+from fedfuse.algorithms.feddf import SGD_OF_TABLE_7
 from fedfuse.config.experiment import Experiment, load
 from fedfuse.config.overlay import algorithm_settings, overlaid
-from fedfuse.config.parts import PARTS
+from fedfuse.config.parts import PARTS, algorithm_keys
 from fedfuse.fusion import (
     SGD,
     SWA,
@@ -65,10 +66,15 @@ OWN = "tests.config.test_parts:OwnTarget"
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ('feddf(distiller="sgd")', feddf(distiller=SGD())),
-        ('feddf(distiller={name="sgd", steps=100})', feddf(distiller=SGD(steps=100))),
+        ('feddf(distiller="sgd")', feddf(distiller=SGD_OF_TABLE_7)),
+        ('feddf(distiller={name="sgd", steps=100})', feddf(distiller=replace(SGD_OF_TABLE_7, steps=100))),
+        (
+            'feddf(distiller={name="sgd", epochs=5})',
+            feddf(distiller=replace(SGD_OF_TABLE_7, epochs=5, steps=None)),
+        ),
+        ('fedbe(distiller="sgd")', fedbe(distiller=SGD())),
         ("feddf(steps=500, lr=0.01)", feddf(steps=500, lr=0.01)),
-        ('feddf(distiller="sgd", lr=0.5)', feddf(distiller=SGD(), lr=0.5)),
+        ('feddf(distiller="sgd", lr=0.5)', feddf(distiller=replace(SGD_OF_TABLE_7, lr=0.5))),
         ('feddf(target="median", temperature=2.0)', feddf(target=MedianLogits(2.0))),
         ('feddf(over={name="fedavg", aggregate="median"})', feddf(over=fedavg(aggregate=CoordinateMedian()))),
         ('fedbe(distiller={name="adam", steps=500})', fedbe(distiller=AdamCosine(steps=500))),
@@ -90,7 +96,7 @@ def test_a_file_states_what_python_gives(text: str, value: Algorithm) -> None:
 @pytest.mark.parametrize(
     ("text", "keys"),
     [
-        ('feddf(distiller="sgd", patience=5)', ("algorithm.patience = 5", "SGD has no setting patience")),
+        ('feddf(distiller="swa", patience=5)', ("algorithm.patience = 5", "SWA has no setting patience")),
         ('fedbe(distiller={name="adam", steps=9}, epochs=5)', ("algorithm.epochs = 5", "AdamCosine has no setting")),
         ('fedbe(posterior="dirichlet", scale=5.0)', ("algorithm.scale = 5.0", "DirichletMixture has no setting scale")),
         ('fedavg(aggregate="median", weights="uniform")', ("algorithm.weights", "CoordinateMedian has no setting")),
@@ -110,7 +116,7 @@ def test_a_mistake_names_the_whole_key_and_the_remedy(text: str, keys: tuple[str
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: feddf(distiller=SGD(), patience=5),
+        lambda: feddf(distiller=SWA(), patience=5),
         lambda: fedbe(distiller=AdamCosine(), epochs=5),
         lambda: fedbe(posterior=DirichletMixture(), scale=5.0),
         lambda: fed_et(posterior=DirichletMixture()),
@@ -153,10 +159,12 @@ def test_defaults_are_nobodys_to_change() -> None:
 def test_settings_may_follow_one_by_one() -> None:
     settings = {"algorithm.name": "feddf", "algorithm.distiller": "sgd", "algorithm.distiller.steps": 9}
     made = load("digits", settings)
-    assert made.algorithm.build() == feddf(distiller=SGD(steps=9))
+    assert made.algorithm.build() == feddf(distiller=replace(SGD_OF_TABLE_7, steps=9))
     other = made.with_settings({"algorithm.distiller.name": "adam"})  # another part drops the settings of the first
     assert other.algorithm.build() == feddf()
-    assert made.with_settings({"algorithm.lr": 0.5}).algorithm.build() == feddf(distiller=SGD(steps=9, lr=0.5))
+    assert made.with_settings({"algorithm.lr": 0.5}).algorithm.build() == feddf(
+        distiller=replace(SGD_OF_TABLE_7, steps=9, lr=0.5)
+    )
 
 
 @pytest.mark.parametrize("name", sorted({name for known in PARTS.values() for name in known}))
@@ -243,3 +251,12 @@ def test_a_later_setting_replaces_an_earlier_one_at_either_place() -> None:
     assert made.algorithm.build() == feddf()
     with pytest.raises(FedfuseError, match="leave out"):
         made.with_settings({**inner, **outer})
+
+
+def test_a_stored_sgd_of_feddf_stays_as_it_was() -> None:
+    """Settings that are None are left out of a file: they must not become those of the name's own meaning."""
+    mine = feddf(distiller=SGD(steps=9))
+    keys = algorithm_keys(mine)
+    keys["distiller"] = {k: v for k, v in {"name": "sgd", **keys["distiller"].settings}.items() if v is not None}
+    settings = {f"algorithm.{key}": value for key, value in keys.items()}
+    assert load("digits", settings).algorithm.build() == mine

@@ -48,7 +48,7 @@ def feddf(
     over: Algorithm | None = None,
     preset: Literal["paper", "official-code"] = "paper",
     target: Target = MeanLogits(),  # noqa: B008  frozen
-    distiller: Annotated[Distiller, NamedParts({"sgd": SGD_OF_TABLE_7})] = AdamCosine(),  # noqa: B008
+    distiller: Annotated[Distiller, NamedParts({"sgd": SGD_OF_TABLE_7}, {"epochs": "steps"})] = AdamCosine(),  # noqa: B008
     start: Literal["average", "previous"] = "average",
     drop_worst: bool = False,
     views: int | None = None,

@@ -199,8 +199,7 @@ class AlgorithmSection(NamedSection):
             for mark in get_args(hints[parameter.name])[1:]:
                 given = {"name": value} if isinstance(value, str) else value
                 if isinstance(mark, NamedParts) and isinstance(given, Mapping) and given.get("name") in mark.parts:
-                    meant = file_value(mark.parts[given["name"]], hints[parameter.name])
-                    self.__pydantic_extra__[parameter.name] = {**meant.settings, **given}
+                    self.__pydantic_extra__[parameter.name] = _completed(given, mark, hints[parameter.name])
         return [_stated_twice(settings, name, part, place) for name, part in stated_twice(function, settings)] or (
             super().complete(place)
         )
@@ -253,6 +252,17 @@ def _stated_twice(settings: Mapping[str, Any], name: str, part: str, place: str)
     inner = f"{place}.{part}.{name}"
     right = f"{inner} = {settings[part][name]!r} states the same setting: leave out {place}.{name} or {inner}"
     return Problem(f"{place}.{name}", settings[name], right)
+
+
+def _completed(given: Mapping[str, Any], mark: NamedParts, hint: Any) -> dict[str, Any]:
+    """Return the part's keys with the settings that its name means, unless they are complete, as in a stored file."""
+    part = mark.parts[given["name"]]
+    meant = file_value(part, hint).settings
+    own = {field.name for field in fields(part) if field.default is not None}
+    if own <= given.keys():
+        return dict(given)
+    replaced = {old for new, old in mark.instead.items() if given.get(new) is not None}
+    return {**{key: value for key, value in meant.items() if key not in replaced}, **given}
 
 
 def algorithm_keys(algorithm: Algorithm) -> dict[str, Any]:
