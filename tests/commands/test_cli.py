@@ -280,3 +280,12 @@ def test_partition_shows_every_client(cli: CommandLine, tmp_path: Path) -> None:
     assert result.code == 0, result.err
     assert len([line for line in result.out.splitlines() if re.match(r"\s+\d\s", line)]) == 10
     assert (tmp_path / "clients.svg").read_text().lstrip().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "digits"), ("compare", "digits", "-a", "fedavg"), ("report", "."), ("flower", "up", "digits")]
+)
+def test_an_empty_out_is_not_this_folder(cli: CommandLine, words: tuple[str, ...]) -> None:
+    ended = cli.here(*words, "--out", "")
+    assert ended.code == 2
+    assert "--out ''" in ended.err

@@ -180,3 +180,27 @@ def test_the_same_function_defined_again_keeps_its_name_and_its_bits(tmp_path: P
     assert first.models.clients == again.models.clients != wider.models.clients
     runs = [fedfuse.run(each, tmp_path / str(number)) for number, each in enumerate((first, again))]
     assert all_bits(runs[0].models) == all_bits(runs[1].models)
+
+
+class FailsInTraining(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            raise ValueError("only for inference")
+        return super().forward(x)
+
+
+def fails_in_training(classes: int, shape: tuple[int, ...]) -> nn.Module:
+    return FailsInTraining(shape[0], classes)
+
+
+@pytest.mark.parametrize("clients", [1, 3])
+def test_a_net_that_no_client_can_train_ends_the_run_with_its_error(clients: int, tmp_path: Path) -> None:
+    made = experiment(models=fails_in_training, partition={"clients": clients}, run={"rounds": 2, "workers": 1})
+    with pytest.raises(FedfuseError, match=r"round 1: every client .*ValueError: only for inference"):
+        fedfuse.run(made, tmp_path / "run")
+    assert not (tmp_path / "run" / "rounds.jsonl").exists() or not (tmp_path / "run" / "rounds.jsonl").read_text()
+
+
+def test_one_client_that_fails_does_not_end_a_run_of_many(tmp_path: Path) -> None:
+    made = experiment(models=fails_in_training, run={"rounds": 1, "workers": 1, "fraction": 0.3})
+    assert fedfuse.run(made, tmp_path / "run").final.note is not None

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.progress import track
 
-from fedfuse.commands.options import Target, out
+from fedfuse.commands.options import Target, out, out_path
 from fedfuse.export.hub_folder import export_hub_folder
 from fedfuse.reports.files import write_numbers, write_pictures
 from fedfuse.types import FedfuseError
@@ -43,7 +43,8 @@ def export(
         typer.Option("--license", metavar="ID", help="License to state in the model card, as in `apache-2.0`."),
     ] = None,
     out_dir: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder for --csv; by default `csv` in RUN.")
+        Path | None,
+        typer.Option("--out", parser=out_path, metavar="DIR", help="Folder for --csv; by default `csv` in RUN."),
     ] = None,
     target: Target = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the files of an existing hub folder.")] = False,

@@ -16,6 +16,7 @@ from fedfuse.commands.options import (
     dotted_settings,
     look_in,
     out,
+    out_path,
     shown,
 )
 from fedfuse.commands.reporting import report_at_end
@@ -46,7 +47,10 @@ def up(
     ] = None,
     rounds: Rounds = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all random draws; by default the experiment's.")] = None,
-    out_dir: Annotated[Path | None, typer.Option("--out", help="Run directory; by default one under ./runs.")] = None,
+    out_dir: Annotated[
+        Path | None,
+        typer.Option("--out", parser=out_path, metavar="PATH", help="Run directory; by default one under ./runs."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue after the last finished round.")] = False,
     timeout: Annotated[
         float, typer.Option(min=1, help="Timeout for the nodes' replies in a round, in seconds.")

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from fedfuse import devices, signature
-from fedfuse.commands.options import DataDir, WithReport, look_in, out
+from fedfuse.commands.options import DataDir, WithReport, look_in, out, out_path
 from fedfuse.commands.reporting import say_where
 from fedfuse.config.parts import PARTS
 from fedfuse.fusion import AdamCosine, Target
@@ -48,7 +48,9 @@ def fuse(
             "rows are used. For texts a parquet file with a column `text` or `sentence`, or `FILE::COLUMN`.",
         ),
     ],
-    out_dir: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="New folder for the student.")],
+    out_dir: Annotated[
+        Path, typer.Option("--out", parser=out_path, metavar="FOLDER", help="New folder for the student.")
+    ],
     validation: Annotated[
         str | None, typer.Option(metavar="SOURCE", help=f"Labeled data, to stop early: {LABELED}")
     ] = None,

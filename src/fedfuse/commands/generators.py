@@ -8,14 +8,13 @@ from typing import Annotated
 import typer
 
 from fedfuse import rng
-from fedfuse.commands.options import DataDir, dotted_settings, look_in, out
+from fedfuse.commands.options import DataDir, check_writable, dotted_settings, look_in, out, out_path
 from fedfuse.data.generators import save_generator
 from fedfuse.data.generators.progress import Steps
 from fedfuse.data.generators.sampling import frozen, generated
 from fedfuse.data.generators.sheet import SAMPLES, check_picture, draw_sheet
 from fedfuse.data.generators.training import Trainer, image_shape
 from fedfuse.data.sources import load as load_source
-from fedfuse.types import FedfuseError
 
 app = typer.Typer(
     no_args_is_help=True, help="Train a generator of unlabeled images for the server's pool, and draw samples from it."
@@ -25,7 +24,9 @@ app = typer.Typer(
 @app.command(epilog="Example: `fedfuse generator train digits --out gen.safetensors --picture samples.png`")
 def train(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A data source of images; see `fedfuse list`.")],
-    out_file: Annotated[Path, typer.Option("--out", help="File for the generator: .safetensors.")],
+    out_file: Annotated[
+        Path, typer.Option("--out", parser=out_path, metavar="PATH", help="File for the generator: .safetensors.")
+    ],
     steps: Annotated[int, typer.Option(min=1, help="Training steps in each of the two stages.")] = Trainer.steps,
     latent: Annotated[int, typer.Option(min=1, help="Size of the latent vectors.")] = Trainer.latent,
     width: Annotated[
@@ -41,8 +42,7 @@ def train(
     """Train a generator on public images. An experiment with `data.pool.kind = "generator"` draws its pool from it."""
     look_in(data_dir)
     trainer = Trainer(latent=latent, width=width, steps=steps, seed=seed)
-    if out_file.is_dir():
-        raise FedfuseError(f"--out {out_file} is a folder: name a file, as in {out_file / 'gen.safetensors'}")
+    check_writable(out_file, "gen.safetensors")
     images = load_source(source, arguments=dotted_settings(set_)).train
     if picture is not None:
         check_picture(picture, image_shape(images)[0])
@@ -59,7 +59,7 @@ def train(
 @app.command(epilog="Example: `fedfuse generator sample gen.safetensors --out samples.png`")
 def sample(
     generator: Annotated[str, typer.Argument(metavar="FILE", help="A generator's file, or package.module:factory.")],
-    out_file: Annotated[Path, typer.Option("--out", help="Picture to write: .png.")],
+    out_file: Annotated[Path, typer.Option("--out", parser=out_path, metavar="PATH", help="Picture to write: .png.")],
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
     latent: Annotated[
         int | None, typer.Option(min=1, help="Size of the latent vectors, if the factory's module does not state it.")

@@ -76,6 +76,23 @@ def dotted_settings(pairs: list[str] | None, algorithm: str | None = None, **opt
     return {**of_algorithm, **settings, **of_options}
 
 
+def out_path(text: str) -> Path:
+    """Return the path of an `--out`. Refuse an empty one, which would be the current folder."""
+    if not text.strip():
+        raise FedfuseError(f"--out {text!r}: the path is empty: name a file or folder, or leave --out out")
+    return Path(text)
+
+
+def check_writable(file: Path, example: str) -> None:
+    """Raise an error before long work if this file could not be written after it."""
+    if file.is_dir():
+        raise FedfuseError(f"--out {file} is a folder: name a file, as in {file / example}")
+    if not file.parent.is_dir():
+        raise FedfuseError(f"--out {file}: there is no folder {file.parent}: make it, or choose another path")
+    if not os.access(file.parent, os.W_OK):
+        raise FedfuseError(f"--out {file}: no permission to write to {file.parent}: get it, or choose another path")
+
+
 def look_in(data_dir: Path | None) -> None:
     if data_dir is not None:
         if not data_dir.is_dir():

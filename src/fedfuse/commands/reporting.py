@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedfuse.commands.options import Target, out
+from fedfuse.commands.options import Target, out, out_path
 from fedfuse.reports import report as write_report
 from fedfuse.reports.watch import server
 from fedfuse.types import FedfuseError
@@ -22,7 +22,13 @@ Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Directories 
 def report(
     runs: Runs,
     out_file: Annotated[
-        Path | None, typer.Option("--out", help="File to write; by default `report.html` in the first directory.")
+        Path | None,
+        typer.Option(
+            "--out",
+            parser=out_path,
+            metavar="PATH",
+            help="File to write; by default `report.html` in the first directory.",
+        ),
     ] = None,
     target: Target = None,
 ) -> None:

@@ -20,6 +20,7 @@ from fedfuse.commands.options import (
     dotted_settings,
     look_in,
     out,
+    out_path,
     shown,
 )
 from fedfuse.commands.reporting import report_at_end
@@ -57,7 +58,10 @@ def run(
     engine: Annotated[
         Where, typer.Option(help="Run clients in processes on this machine, or on Ray by Flower's simulation.")
     ] = Where.LOCAL,
-    out_dir: Annotated[Path | None, typer.Option("--out", help="Run directory; by default one under ./runs.")] = None,
+    out_dir: Annotated[
+        Path | None,
+        typer.Option("--out", parser=out_path, metavar="PATH", help="Run directory; by default one under ./runs."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue after the last finished round.")] = False,
     track: Track = None,
     report: WithReport = True,
@@ -105,7 +109,12 @@ def compare(
     workers: WorkerCount = None,
     out_dir: Annotated[
         Path | None,
-        typer.Option("--out", help="Directory for all runs, by default under ./runs; finished runs in it are kept."),
+        typer.Option(
+            "--out",
+            parser=out_path,
+            metavar="PATH",
+            help="Directory for all runs, by default under ./runs; finished runs in it are kept.",
+        ),
     ] = None,
     track: Track = None,
     report: WithReport = True,

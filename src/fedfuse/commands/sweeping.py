@@ -17,6 +17,7 @@ from fedfuse.commands.options import (
     dotted_settings,
     look_in,
     out,
+    out_path,
     shown,
 )
 from fedfuse.commands.reporting import report_at_end
@@ -64,7 +65,10 @@ def sweep(
     out_dir: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="Directory for all trials, by default under ./runs; finished trials in it are kept."
+            "--out",
+            parser=out_path,
+            metavar="PATH",
+            help="Directory for all trials, by default under ./runs; finished trials in it are kept.",
         ),
     ] = None,
     report: WithReport = True,

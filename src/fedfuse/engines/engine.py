@@ -13,6 +13,8 @@ from fedfuse.context import Context
 from fedfuse.local import uploads
 from fedfuse.types import Failure, Groups, ServerState, Task, Update
 
+LOCAL_FAILURE = "failed in its local work"
+
 
 class Engine(Protocol):
     """Runs tasks and yields the answers in the order of the tasks, not of arrival.
@@ -49,7 +51,7 @@ def attempt(algorithm: Algorithm, task: Task, memory: Groups, ctx: Context) -> t
     except (MemoryError, torch.OutOfMemoryError):
         return Failure(task.client, f"ran out of memory in its local work{_remedy(ctx)}"), memory
     except (Exception, SystemExit) as error:  # a user's code may even call sys.exit
-        return Failure(task.client, f"failed in its local work: {type(error).__name__}: {error}"), memory
+        return Failure(task.client, f"{LOCAL_FAILURE}: {type(error).__name__}: {error}"), memory
 
 
 def _remedy(ctx: Context) -> str:

@@ -21,6 +21,7 @@ from fedfuse.config.experiment import Experiment
 from fedfuse.data.federation import Federation
 from fedfuse.data.sources.location import Location
 from fedfuse.engines import Engine, InProcess, InThreads, Workers
+from fedfuse.engines.engine import LOCAL_FAILURE
 from fedfuse.files import WriteError, locked, remedy
 from fedfuse.models.file import Header, save_model
 from fedfuse.records import checkpoint, events, record
@@ -209,6 +210,8 @@ class _Running:
             after, outcome = run_round(
                 self.setup.algorithm, server, engine, cohort, settings.vetting(), ctx, self.display.answered
             )
+            if number == 1 and attempt == 0:
+                _check_first_round(outcome, len(sizes))
             if outcome.note is None or attempt == settings.retries:
                 break
             for problem in [*outcome.problems(), f"round {number}: trying another cohort"]:
@@ -242,6 +245,20 @@ class _Running:
 
     def _note(self, kind: events.Kind, round: int, text: str = "") -> None:
         events.append(self.path / EVENTS, kind, round, text, self.fingerprint)
+
+
+def _check_first_round(outcome: RoundRecord, clients: int) -> None:
+    """Raise an error if the local work of every client failed in the same way: then it is not the clients' fault.
+
+    In a cohort of one, it may be. In later rounds such a round changes nothing, and the run continues.
+    """
+    reasons = set(outcome.rejected.values())
+    alike = len(outcome.rejected) == len(outcome.cohort) and len(reasons) == 1
+    if alike and len(outcome.cohort) >= min(2, clients) and (reason := reasons.pop()).startswith(LOCAL_FAILURE):
+        raise FedfuseError(
+            f"round 1: every client {reason}. No round was recorded: correct the model or the settings in [local], and "
+            "run again with another --out; or continue with --resume if the cause is outside the experiment"
+        )
 
 
 def _header(arch: str, federation: Federation) -> Header:

@@ -428,3 +428,19 @@ def test_wrong_commands(
     assert got.code == 2
     assert message in got.err
     assert not list(tmp_path.glob("g*"))  # said before the work
+
+
+def test_the_place_for_a_generator_is_checked_before_training(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def untrained(*arguments: object) -> None:
+        raise AssertionError("trained first")
+
+    monkeypatch.setattr(Trainer, "__call__", untrained)
+    for place in (tmp_path, tmp_path / "nowhere" / "gen.safetensors", ""):
+        ended = cli.here("generator", "train", "digits", "--out", place)
+        assert ended.code == 2
+        assert f"--out {place or repr('')}" in ended.err
+    monkeypatch.setattr("fedfuse.commands.options.os.access", lambda path, mode: False)
+    ended = cli.here("generator", "train", "digits", "--out", tmp_path / "gen.safetensors")
+    assert (ended.code, "no permission" in ended.err) == (2, True)
