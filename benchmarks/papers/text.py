@@ -184,7 +184,7 @@ def main() -> None:
     measured = results(given.name, rows, given)
     (given.out / f"{given.name}.json").write_text(json.dumps(measured, indent=1) + "\n")
     lines = measured["test accuracy by seed and round"]
-    scale = textwrap.fill(benchmark.scale(given.seeds), 90)
+    scale = textwrap.fill(benchmark.scale(given.seeds), 80)
     curves(lines, given.out / f"text-{given.name}", f"{benchmark.title}\n{scale}")
 
 

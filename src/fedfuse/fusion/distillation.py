@@ -259,7 +259,7 @@ def _warning(streak: Tensors) -> str | None:
         )
     if students:
         warnings.append(
-            "the student is below its teachers on validation data, and not above the average, if there is one: "
+            "the student is below its teachers on validation data: "
             f"{', '.join(students)}; try other unlabeled data, more steps or another learning rate"
         )
     return "; ".join(warnings) or None
