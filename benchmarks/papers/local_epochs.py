@@ -3,8 +3,8 @@
     python benchmarks/papers/local_epochs.py [--seeds 3] [--rounds 8] [--out DIR]
 
 The paper has ResNet-8 on CIFAR-10 and finds gains "when the local training is reasonably sufficient". Here: ten clients,
-Dirichlet 0.1, four a round, an MLP with 64 and 32 hidden units, a pool of 259 unlabeled digits. A run that was stopped
-goes on where it was.
+Dirichlet 0.1, four a round, an MLP with 64 and 32 hidden units, a pool of 259 unlabeled digits. A run that was
+stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def picture(rows: dict[int, list[Row]], given: argparse.Namespace) -> None:
     axis.set_xticks(range(len(gains)), [str(epochs) for epochs in rows])
     axis.set_xlabel("local epochs in a round", color=INK)
     axis.set_ylabel("FedDF above FedAvg, points", color=INK)
-    title = f"Distillation pays where local training is long\n{scale(given)}; mean over rounds, ± standard error"
+    title = f"Distillation pays where local training is long\n{scale(given)}\nmean over rounds, ± standard error"
     axis.set_title(title, color=INK, fontsize=9, loc="left")
     save(figure, given.out / "local_epochs")
 

@@ -76,7 +76,7 @@ def test_fed_et_writes_its_table_and_picture(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.syspath_prepend(SCRIPTS)
     fed_et = importlib.import_module("fed_et")
     arguments = ["--rounds", "1", "--clients", "5", "--local-steps", "1", "--steps", "1", "--pool", "128", "--out"]
-    fed_et.main([*arguments, str(tmp_path)], {"data.source": "digits", "partition.min_size": 1, "run.workers": 1})
+    fed_et.main([*arguments, str(tmp_path)], {"data.source": "digits", "run.workers": 1})
     assert wrote(tmp_path, "fed_et.png", "fed_et.svg", "fed_et.txt")
     sent = {name: float(line.split("│")[4]) for line in (tmp_path / "fed_et.txt").read_text().splitlines()
             for name in ("FedAvg", "FedDF", "Fed-ET, lambda 0.05") if f" {name} " in line}  # fmt: skip
@@ -88,7 +88,7 @@ def test_one_bit_writes_its_tables_and_picture(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.syspath_prepend(SCRIPTS)
     one_bit = importlib.import_module("one_bit")
     monkeypatch.setattr(one_bit, "ALPHAS", (1.0,))
-    digits = {"data.source": "digits", "data.pool.kind": "split", "data.pool.size": 128, "partition.min_size": 1,
+    digits = {"data.source": "digits", "data.pool.kind": "split", "data.pool.size": 128, 
               "run.fraction": 0.05, "run.workers": 1}  # fmt: skip
     one_bit.main(["--seeds", "1", "--rounds", "1", "--epochs", "1", "--steps", "1", "--out", str(tmp_path)], digits)
     assert wrote(tmp_path, "one_bit.png", "one_bit.svg", "one_bit.txt")
