@@ -68,7 +68,7 @@ def picture(rows: dict[int, list[Row]], given: argparse.Namespace) -> None:
         marker="o",
         linewidth=2,
         capsize=4,
-    )
+    )  # fmt: skip
     axis.axhline(0, color=INK, linewidth=0.8)
     axis.set_xticks(range(len(gains)), [str(epochs) for epochs in rows])
     axis.set_xlabel("local epochs in a round", color=INK)

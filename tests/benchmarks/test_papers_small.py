@@ -88,7 +88,7 @@ def test_one_bit_writes_its_tables_and_picture(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.syspath_prepend(SCRIPTS)
     one_bit = importlib.import_module("one_bit")
     monkeypatch.setattr(one_bit, "ALPHAS", (1.0,))
-    digits = {"data.source": "digits", "data.pool.kind": "split", "data.pool.size": 128, 
+    digits = {"data.source": "digits", "data.pool.kind": "split", "data.pool.size": 128,
               "run.fraction": 0.05, "run.workers": 1}  # fmt: skip
     one_bit.main(["--seeds", "1", "--rounds", "1", "--epochs", "1", "--steps", "1", "--out", str(tmp_path)], digits)
     assert wrote(tmp_path, "one_bit.png", "one_bit.svg", "one_bit.txt")
