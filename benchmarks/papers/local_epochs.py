@@ -2,8 +2,8 @@
 
     python benchmarks/papers/local_epochs.py [--seeds 3] [--rounds 8] [--out DIR]
 
-The paper has ResNet-8 on CIFAR-10 and finds gains "when the local training is reasonably sufficient". Here: ten clients,
-Dirichlet 0.1, four a round, an MLP with 64 and 32 hidden units, a pool of 259 unlabeled digits. A run that was
+The paper has ResNet-8 on CIFAR-10 and finds gains "when the local training is reasonably sufficient". Here: ten
+clients, Dirichlet 0.1, four a round, an MLP with 64 and 32 hidden units, a pool of 259 unlabeled digits. A run that was
 stopped goes on where it was.
 """
 
