@@ -29,7 +29,8 @@ def twenty_clients(algorithm: dict[str, object], server: str | None = None, roun
 @pytest.mark.parametrize("factor", [1e3, 1e20])
 def test_one_of_twenty_clients_does_not_end_a_fed_et_run(factor: float, tmp_path: Path) -> None:
     """Its last layer times 1,000 once made the loss infinite in step 2 of round 1, and of every attempt to resume."""
-    made = twenty_clients({"name": "fed-et", "lr": 0.5}, "mlp:64-32")
+    unclipped = {"name": "sgd", "lr": 0.5, "steps": 128, "batch_size": 64, "momentum": 0.0}
+    made = twenty_clients({"name": "fed-et", "distiller": unclipped}, "mlp:64-32")
     run = fedfuse.run(made, tmp_path, engines=lambda *_: (Scripted(HOSTILE, lambda u: scaled(u, factor, 2)), None))
     assert len(run.history) == 2
     for record in run.history:
@@ -40,6 +41,15 @@ def test_one_of_twenty_clients_does_not_end_a_fed_et_run(factor: float, tmp_path
     # Without that client in the next round, the run learns again: nothing is left of it.
     honest = fedfuse.run(made.with_settings({"algorithm.lr": 0.01, "run.rounds": 1}), tmp_path / "honest")
     assert honest.final.facts.warning is None
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e20])
+def test_a_clipped_fed_et_server_learns_on_beside_such_a_client(factor: float, tmp_path: Path) -> None:
+    """Gradients are clipped by default, so the same client no longer makes the loss infinite."""
+    made = twenty_clients({"name": "fed-et", "lr": 0.5}, "mlp:64-32", rounds=1)
+    run = fedfuse.run(made, tmp_path, engines=lambda *_: (Scripted(HOSTILE, lambda u: scaled(u, factor, 2)), None))
+    assert not any(student.diverged for student in run.final.facts.students.values())
+    assert (run.final.facts.warning or "").startswith(f"suspected: client {HOSTILE} (moved")
 
 
 @pytest.mark.parametrize(

@@ -87,10 +87,11 @@ def check_writable(file: Path, example: str) -> None:
     """Raise an error before long work if this file could not be written after it."""
     if file.is_dir():
         raise FedfuseError(f"--out {file} is a folder: name a file, as in {file / example}")
-    if not file.parent.is_dir():
-        raise FedfuseError(f"--out {file}: there is no folder {file.parent}: make it, or choose another path")
-    if not os.access(file.parent, os.W_OK):
-        raise FedfuseError(f"--out {file}: no permission to write to {file.parent}: get it, or choose another path")
+    place = next(folder for folder in file.absolute().parents if folder.exists())  # missing folders are made
+    if not place.is_dir():
+        raise FedfuseError(f"--out {file}: {place} is not a folder: choose another path")
+    if not os.access(place, os.W_OK):
+        raise FedfuseError(f"--out {file}: no permission to write to {place}: get it, or choose another path")
 
 
 def look_in(data_dir: Path | None) -> None:

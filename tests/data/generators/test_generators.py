@@ -437,7 +437,8 @@ def test_the_place_for_a_generator_is_checked_before_training(
         raise AssertionError("trained first")
 
     monkeypatch.setattr(Trainer, "__call__", untrained)
-    for place in (tmp_path, tmp_path / "nowhere" / "gen.safetensors", ""):
+    (tmp_path / "file").touch()
+    for place in (tmp_path, tmp_path / "file" / "gen.safetensors", ""):
         ended = cli.here("generator", "train", "digits", "--out", place)
         assert ended.code == 2
         assert f"--out {place or repr('')}" in ended.err
