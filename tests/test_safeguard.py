@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,8 @@ def test_one_of_twenty_clients_does_not_end_a_fed_et_run(factor: float, tmp_path
     for record in run.history:
         assert record.facts.warning is not None
         assert "the loss of distillation step" in record.facts.warning
-        assert "the server keeps the previous model" in record.facts.warning
+        # Its start or the previous model, whichever is better: in these rounds both are near chance.
+        assert re.search("the server keeps the (previous model|student's start)", record.facts.warning)
         assert f"suspected: client {HOSTILE} (moved" in record.facts.warning
     # Without that client in the next round, the run learns again: nothing is left of it.
     honest = fedfuse.run(made.with_settings({"algorithm.lr": 0.01, "run.rounds": 1}), tmp_path / "honest")
