@@ -24,7 +24,7 @@ config round
 runs
 sweeps
 export reports terminal testing
-in_hand
+in_hand papers
 flower
 commands
 __init__ cli

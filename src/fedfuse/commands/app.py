@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import typer
 
-from fedfuse.commands import exporting, flower, fusing, generators, reporting, running, showing, sweeping
+from fedfuse.commands import exporting, flower, fusing, generators, papers, reporting, running, showing, sweeping
 from fedfuse.commands.options import err
 from fedfuse.files import remedy
 from fedfuse.types import FedfuseError
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 for group in (running, sweeping, fusing, reporting, exporting, showing):
     app.add_typer(group.app)
+app.add_typer(papers.app, name="papers")
 app.add_typer(generators.app, name="generator")
 app.add_typer(flower.app, name="flower")
 

@@ -6,6 +6,7 @@ These are the same because they are drawn by key from the seed; the algorithm is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedfuse.config.experiment import Experiment
@@ -47,9 +48,34 @@ def compare(
 
     algorithms: as on the command line, `fedavg` or `fedprox(mu=0.1)`. seeds: by default only the experiment's own.
     """
-    display, folder = display or Silent(), Path(out or default_folder(experiment))
-    seeds = seeds or [experiment.run.seed]
-    experiments, runs = variants(experiment, algorithms, seeds), dict[tuple[int, str], Run]()
+    comparison = Comparison(experiment, algorithms, Path(out or default_folder(experiment)))
+    return compare_all([comparison], seeds or [experiment.run.seed], display)[0]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Algorithms on an experiment, in a folder."""
+
+    experiment: Experiment
+    algorithms: Sequence[str]
+    folder: Path
+
+
+def compare_all(
+    comparisons: Sequence[Comparison], seeds: Sequence[int], display: Display | None = None
+) -> list[list[Row]]:
+    """Run several comparisons, one after the other, as if they were one: the display counts the runs of all."""
+    display = display or Silent()
+    total, rows = len(seeds) * sum(len(c.algorithms) for c in comparisons), list[list[Row]]()
+    for comparison in comparisons:
+        before = len(seeds) * sum(len(each) for each in rows)
+        rows.append(_compare(comparison, seeds, display, before, total))
+    return rows
+
+
+def _compare(comparison: Comparison, seeds: Sequence[int], display: Display, before: int, total: int) -> list[Row]:
+    algorithms = comparison.algorithms
+    experiments, runs = variants(comparison.experiment, algorithms, seeds), dict[tuple[int, str], Run]()
     location = Location.at(progress=display.preparing)
     for seed in seeds:
         federation = load_federation(experiments[seed, algorithms[0]], location)  # the same for all algorithms
@@ -59,8 +85,8 @@ def compare(
             except FedfuseError as error:
                 raise FedfuseError(f"{name}: {error}") from error
         for name in algorithms:
-            display.run_of_many(len(runs) + 1, len(experiments))
-            path = folder / f"{slug(name, '=')}-seed{seed}"
+            display.run_of_many(before + len(runs) + 1, total)
+            path = comparison.folder / f"{slug(name, '=')}-seed{seed}"
             resume = (path / EXPERIMENT).exists()
             runs[seed, name] = run(experiments[seed, name], path, resume=resume, display=display, federation=federation)
     return [Row(name, [runs[seed, name] for seed in seeds]) for name in algorithms]

@@ -1,0 +1,66 @@
+"""`papers list`, `papers run`, `papers table`: the tables and figures of the papers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedfuse.commands.options import DataDir, Set, dotted_settings, look_in, out, out_path, shown
+from fedfuse.commands.reporting import say_where
+from fedfuse.papers import console as tables
+from fedfuse.papers import overview, page, study
+from fedfuse.papers.item import ScaleName, load
+from fedfuse.papers.result import file_name, read_all
+
+app = typer.Typer(
+    no_args_is_help=True, help="The papers' tables and figures: list, run, and write the page of results."
+)
+
+
+@app.command("list", epilog="Example: `fedfuse papers list`")
+def list_() -> None:
+    """List every table and figure of the papers, with its scales."""
+    out.print(tables.catalogue())
+
+
+@app.command(epilog="Example: `fedfuse papers run feddf-figure-2 --seeds 3`")
+def run(
+    name: Annotated[str, typer.Argument(help="Name of a table or figure; see `fedfuse papers list`.")],
+    scale: Annotated[ScaleName, typer.Option(help="Minutes on two cores, or the paper's scale.")] = "small",
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds, from 0; by default the item's.")] = None,
+    out_dir: Annotated[
+        Path | None,
+        typer.Option("--out", parser=out_path, metavar="PATH", help="Directory, by default under ./runs/papers."),
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option("--results", metavar="DIR", help="Also write the file of results to this folder.")
+    ] = None,
+    set_: Set = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Run a table or figure and check the paper's claims. Repeat the command to continue."""
+    look_in(data_dir)
+    item = load(name)
+    item.scale(scale)
+    folder = out_dir or Path("runs") / "papers" / f"{name}-{scale}"
+    with shown() as display:
+        result = study.run(name, item, scale, seeds=seeds, out=folder, settings=dotted_settings(set_), display=display)
+    for place in filter(None, (folder, results)):
+        result.write(place / file_name(name, scale))
+    for table in tables.of_result(item, result):
+        out.print(table)
+    say_where(page.write(name, item, result, folder / "report.html"))
+
+
+@app.command(epilog="Example: `fedfuse papers table benchmarks/papers/results --out docs/papers/results.md`")
+def table(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="Folder with files of results.")],
+    out_file: Annotated[
+        Path, typer.Option("--out", parser=out_path, metavar="PATH", help="Markdown file to write.")
+    ] = Path("results.md"),
+) -> None:
+    """Write the page of all results, with its figures, from files of results."""
+    written = overview.write(read_all(results), out_file)
+    out.print(f"page      {written[0]}, {len(written) - 1} figures", highlight=False, soft_wrap=True)

@@ -1,0 +1,185 @@
+"""A table or figure of a paper as a value, read from a TOML file in `items/`."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from typing import Any, Literal
+
+from pydantic import Field, PositiveInt, ValidationError, model_validator
+
+from fedfuse import signature
+from fedfuse.config.named import ConfigError, Section
+from fedfuse.types import FedfuseError
+
+Paper = Literal["FedDF", "FedBE", "Fed-ET"]
+ScaleName = Literal["small", "full"]
+Measure = Literal["mean", "final", "best", "rounds", "parameters"]
+SERIES = ("test", "ensemble", "average", "student", "clients", "samples")
+Series = Literal["test", "ensemble", "average", "student", "clients", "samples"]
+ONLY = "all"  # the group of an item that has no groups
+
+
+class Scale(Section):
+    """The experiment at one scale."""
+
+    experiment: str = Field(description="a built-in experiment")
+    seeds: PositiveInt = 3
+    settings: dict[str, Any] = Field({}, description="dotted keys of the experiment")
+    values: dict[str, Any] = Field({}, description="replace {name} in the algorithms of the rows")
+    note: str = Field("", description="how the scale differs from the paper's")
+
+
+class Row(Section):
+    """What is measured: an algorithm, and of its rounds the accuracy on test data or another series of the facts."""
+
+    name: str
+    algorithm: str
+    series: Series = "test"
+    groups: tuple[str, ...] = Field((), description="the groups that have this row; by default all")
+
+
+class Group(Section):
+    """A variation of the experiment. The settings of `small` or `full` are added at that scale."""
+
+    name: str
+    settings: dict[str, Any] = {}
+    small: dict[str, Any] = {}
+    full: dict[str, Any] = {}
+
+
+class Number(Section):
+    """A number that the paper reports, in the unit of the item's measure; accuracies in percent."""
+
+    row: str
+    value: float
+    group: str = ONLY
+    deviation: float | None = None
+
+
+class Claim(Section):
+    """A comparison that the paper makes: the sum over the cells `higher` is above the sum over the cells `lower`.
+
+    A cell is `row` or `group / row`. A claim whose cells name no group is checked in each of `groups`, by default all.
+    With `within`, the two sums differ by at most so many points instead.
+    """
+
+    says: str
+    higher: tuple[str, ...]
+    lower: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+    measure: Measure | None = Field(None, description="by default the item's")
+    within: float | None = Field(None, gt=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _single_cells(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return {k: (v,) if k in ("higher", "lower") and isinstance(v, str) else v for k, v in value.items()}
+
+
+class Item(Section):
+    """A table or figure of a paper."""
+
+    title: str
+    paper: Paper
+    place: str = Field(description="where it is in the paper, as in Table 1")
+    shows: str = Field(description="what the paper shows with it, in our words")
+    measure: Measure = "best"
+    target: float | None = Field(None, gt=0, lt=1, description="the accuracy that `rounds` and `parameters` count to")
+    figure: Literal["rounds", "groups", "none"] = Field(
+        "rounds", description="what is drawn: accuracy over rounds, the measure over groups, or nothing"
+    )
+    axis: str = Field("", description="what the groups vary, for the figure over groups")
+    measured_by: str | None = Field(None, description="package.module:function that measures instead of a comparison")
+    small: Scale | None = None
+    full: Scale | None = None
+    not_small: str = Field("", description="why it cannot run at small scale")
+    rows: tuple[Row, ...] = ()
+    groups: tuple[Group, ...] = (Group(name=ONLY),)
+    numbers: tuple[Number, ...] = ()
+    claims: tuple[Claim, ...] = ()
+
+    def scale(self, name: ScaleName) -> Scale:
+        scale = self.small if name == "small" else self.full
+        if scale is None:
+            reason = f": {self.not_small}" if name == "small" and self.not_small else ""
+            raise FedfuseError(f"{self.paper}, {self.place} has no {name} scale{reason}")
+        return scale
+
+    def rows_of(self, group: str) -> list[Row]:
+        return [row for row in self.rows if not row.groups or group in row.groups]
+
+    def algorithm(self, row: Row, scale: ScaleName) -> str:
+        """Return the row's algorithm with the scale's values filled in."""
+        values = self.scale(scale).values
+        return re.sub(r"\{(\w+)\}", lambda match: str(values[match[1]]), row.algorithm)
+
+    def settings(self, group: Group, scale: ScaleName) -> dict[str, Any]:
+        """Return the dotted keys that this group sets at this scale."""
+        return {**self.scale(scale).settings, **group.settings, **(group.small if scale == "small" else group.full)}
+
+    def paper_number(self, group: str, row: str) -> Number | None:
+        return next((n for n in self.numbers if (n.group, n.row) == (group, row)), None)
+
+    def checks(self) -> Iterator[tuple[Claim, str, Sequence[tuple[str, str]], Sequence[tuple[str, str]]]]:
+        """Yield each claim with a group, and the cells (group, row) that it adds and subtracts."""
+        for claim in self.claims:
+            cells = [*claim.higher, *claim.lower]
+            if any(" / " in cell for cell in cells):
+                yield claim, "", _cells(claim.higher), _cells(claim.lower)
+                continue
+            for group in claim.groups or [g.name for g in self.groups]:
+                known = {row.name for row in self.rows_of(group)}
+                if claim.groups or all(cell in known for cell in cells):
+                    yield claim, group, [(group, c) for c in claim.higher], [(group, c) for c in claim.lower]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Item:
+        cells = {(group.name, row.name) for group in self.groups for row in self.rows_of(group.name)}
+        stated = [(n.group, n.row) for n in self.numbers]
+        stated += [cell for _, _, higher, lower in self.checks() for cell in (*higher, *lower)]
+        if unknown := sorted(set(stated) - cells):
+            raise ValueError(f"no row {unknown[0][1]!r} in group {unknown[0][0]!r}: known are {sorted(cells)}")
+        if {self.measure, *(c.measure for c in self.claims)} & {"rounds", "parameters"} and self.target is None:
+            raise ValueError("a measure of rounds or parameters needs a target")
+        if self.small is None and not self.not_small:
+            raise ValueError("give the small scale, or in not_small why there is none")
+        return self
+
+
+def _cells(names: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = [name.partition(" / ") for name in names]
+    if wrong := [name for name, bar, _ in pairs if not bar]:
+        raise ValueError(f"{wrong[0]!r}: give a group for every cell of a claim, as in 'group / row', or for none")
+    return [(group, row) for group, _, row in pairs]
+
+
+def names() -> list[str]:
+    """Return the names of all items: by paper, tables before figures, in the order of their numbers."""
+    files = [f.name.removesuffix(".toml") for f in (resources.files("fedfuse.papers") / "items").iterdir()]
+    return sorted((name for name in files if not name.startswith("__")), key=_order)
+
+
+def _order(name: str) -> tuple[int, int, int, str]:
+    papers, kinds = ("feddf", "fedbe", "fed-et"), ("table", "figure")
+    match = re.fullmatch(r"(feddf|fedbe|fed-et)-(table|figure)-(\d+)(.*)", name)
+    if match is None:
+        return len(papers), 0, 0, name
+    return papers.index(match[1]), kinds.index(match[2]), int(match[3]), match[4]
+
+
+def load(name: str) -> Item:
+    """Read an item by its name."""
+    known = names()
+    if name not in known:
+        hint = signature.did_you_mean(name, known)
+        raise FedfuseError(f"no table or figure is called {name!r}{hint} `fedfuse papers list` lists all")
+    text = (resources.files("fedfuse.papers") / "items" / f"{name}.toml").read_text(encoding="utf-8")
+    try:
+        return Item(**tomllib.loads(text))
+    except ValidationError as error:
+        raise ConfigError(ConfigError.of(error, lambda _: Item.model_fields).problems, f"{name}.toml") from error

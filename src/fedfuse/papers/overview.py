@@ -1,0 +1,85 @@
+"""The page of all results: `docs/papers/results.md`, with its figures, written from the files of results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedfuse.files import write_whole
+from fedfuse.papers.claims import check, count
+from fedfuse.papers.item import Item, load, names
+from fedfuse.papers.page import origin
+from fedfuse.papers.result import Result
+from fedfuse.papers.show import claims_table, figures, numbers_table
+from fedfuse.reports.elements import Table
+from fedfuse.reports.to_picture import draw
+
+HEAD = """# The papers' tables and figures, seen here
+
+For readers who want to know which claims of the papers hold in this implementation, and how that was measured. The page is written by `fedfuse papers table` from the files of results; do not edit it.
+
+Each table or figure is a command, `fedfuse papers run NAME`, at two scales: `small` ends within 20 minutes on two cores, `full` is the paper's. A claim *holds*, *does not hold*, or is *not decided by these seeds*: the difference
+is paired over seeds, and clear if it is more than two standard errors from zero. That is a mild test: with three seeds, chance alone passes it about one time in eleven in each direction. A claim that does not hold at small scale may
+hold at the paper's.
+"""
+
+
+def write(results: Mapping[str, Result], out: Path) -> list[Path]:
+    """Write the page and its figures. Figures of earlier results that are not on it are removed."""
+    folder = out.parent / "figures"
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = []
+    for name, result in results.items():
+        for figure in figures(name, load(name), result):
+            drawn.append(folder / f"{figure.key}.svg")
+            draw(figure, [drawn[-1]])
+    for old in set(folder.glob("*.svg")) - set(drawn):
+        old.unlink()
+    write_whole(out, text(results).encode())
+    return [out, *drawn]
+
+
+def text(results: Mapping[str, Result]) -> str:
+    """Return the page as Markdown."""
+    items = {name: load(name) for name in names()}
+    overview = ["| | paper | | scale | seeds | claims |", "| --- | --- | --- | --- | ---: | --- |"]
+    parts = []
+    for name, item in items.items():
+        result = results.get(name)
+        if result is None:
+            overview.append(f"| `{name}` | {item.paper}, {item.place} | {item.title} | | | {_absent(item)} |")
+            continue
+        verdicts = count(check(item, result))
+        link = f"[`{name}`](#{name})"
+        place = f"{item.paper}, {item.place}"
+        overview.append(f"| {link} | {place} | {item.title} | {result.scale} | {len(result.seeds)} | {verdicts} |")
+        parts.append(_part(name, item, result))
+    return "\n".join([HEAD, "\n".join(overview), *parts])
+
+
+def _absent(item: Item) -> str:
+    return item.not_small or "not measured yet"
+
+
+def _part(name: str, item: Item, result: Result) -> str:
+    """Return the section of one item."""
+    pictures = [f"![{f.title}](figures/{f.key}.svg)" for f in figures(name, item, result)]
+    claims = [_markdown(claims_table(item, result))] if item.claims else []
+    return "\n\n".join(
+        [
+            f"\n## {item.paper}, {item.place}: {item.title} {{ #{name} }}",
+            item.shows,
+            _markdown(numbers_table(item, result)),
+            *claims,
+            *pictures,
+            f"{result.setting.rstrip('.')}. {origin(result)} `{result.command}`",
+        ]
+    )
+
+
+def _markdown(table: Table) -> str:
+    head = [f"**{table.title}** ({table.caption})" if table.key == "numbers" else ""]
+    sides = [" --- " if column in table.words else " ---: " for column in table.columns]
+    lines = [f"| {' | '.join(str(cell) for cell in row)} |" for row in (table.columns, *table.rows)]
+    lines.insert(1, f"|{'|'.join(sides)}|")
+    return "\n\n".join([*filter(None, head), "\n".join(lines)])

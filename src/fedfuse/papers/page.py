@@ -1,0 +1,39 @@
+"""The page of one table or figure: a report with the paper's numbers beside ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedfuse.papers.claims import check, count
+from fedfuse.papers.item import Item
+from fedfuse.papers.result import Result
+from fedfuse.papers.show import claims_table, figures, numbers_table
+from fedfuse.reports import html
+from fedfuse.reports.elements import Card, Section, Words
+from fedfuse.reports.page import Report
+
+
+def write(name: str, item: Item, result: Result, path: Path) -> Path:
+    """Write the page."""
+    return html.write(report_of(name, item, result), path)
+
+
+def report_of(name: str, item: Item, result: Result) -> Report:
+    checked = check(item, result)
+    cards = [
+        Card("claims of the paper", count(checked), "paired over seeds, two standard errors"),
+        Card("scale", result.scale, f"{len(result.seeds)} seeds, {result.minutes:g} minutes"),
+    ]
+    claims = [claims_table(item, result)] if checked else []
+    sections = [
+        Section("claims", "What the paper claims, and what is seen here", [Words(item.shows), *claims], cards),
+        Section("numbers", "Numbers", [numbers_table(item, result), *figures(name, item, result)]),
+        Section(
+            "origin", "Origin", [Words(f"{result.setting}."), Words(result.command, code=True), Words(origin(result))]
+        ),
+    ]
+    return Report(f"{item.paper}, {item.place}: {item.title}", f"{result.scale} scale · {result.setting}", sections)
+
+
+def origin(result: Result) -> str:
+    return f"Measured on {result.date} at commit {result.commit} in {result.minutes:g} minutes."

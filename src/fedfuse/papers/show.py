@@ -1,0 +1,124 @@
+"""A result as tables and figures: ours beside the paper's numbers, the claims with their verdicts, the curves."""
+
+from __future__ import annotations
+
+import statistics
+
+from fedfuse.files import slug
+from fedfuse.papers.claims import Checked, check
+from fedfuse.papers.item import ONLY, Item, Measure
+from fedfuse.papers.result import Result
+from fedfuse.records.statistics import deviation
+from fedfuse.reports.elements import Table
+from fedfuse.reports.figure import Bar, Bars, Curves, Figure, Series
+
+UNITS: dict[Measure, str] = {
+    "best": "best test accuracy, %",
+    "final": "test accuracy in the last round, %",
+    "mean": "test accuracy, mean over rounds, %",
+    "rounds": "rounds to {target}",
+    "parameters": "parameters sent until {target}",
+}
+
+
+def unit(item: Item, measure: Measure | None = None) -> str:
+    """Return what the numbers are."""
+    target = "" if item.target is None else f"{100 * item.target:g} %"
+    return UNITS[measure or item.measure].format(target=target)
+
+
+def number(value: float, measure: Measure) -> str:
+    if measure == "parameters":
+        return f"{value / 1e6:,.1f} M"
+    return f"{value:.1f}" if measure == "rounds" else f"{value:.2f}"
+
+
+def ours(item: Item, result: Result, group: str, row: str) -> str:
+    """Return a cell: mean and deviation over the seeds. A target that a seed did not reach is said."""
+    values = result.values(item, item.measure, group, row)
+    text = number(statistics.fmean(values), item.measure)
+    if item.measure in ("rounds", "parameters") and not result.all_reach(item, group, row):
+        return f"> {text}" if item.measure == "parameters" else f"> {len(result.curves[group][row][0])}"
+    return f"{text} ± {number(deviation(values), item.measure)}" if len(values) > 1 else text
+
+
+def papers(item: Item, group: str, row: str) -> str:
+    stated = item.paper_number(group, row)
+    if stated is None:
+        return ""
+    text = number(stated.value, item.measure)
+    return text if stated.deviation is None else f"{text} ± {number(stated.deviation, item.measure)}"
+
+
+def numbers_table(item: Item, result: Result) -> Table:
+    """Return a row for each cell of the paper's table: ours and the paper's number."""
+    grouped = [g.name for g in item.groups] != [ONLY]
+    rows = [
+        [*([group.name] if grouped else []), row.name, ours(item, result, group.name, row.name)]
+        + ([papers(item, group.name, row.name)] if item.numbers else [])
+        for group in item.groups
+        for row in item.rows_of(group.name)
+    ]
+    columns = [*([item.axis or "variation"] if grouped else []), "", "here", *(["paper"] if item.numbers else [])]
+    seeds = f"mean ± deviation over {len(result.seeds)} seeds" if len(result.seeds) > 1 else "one seed"
+    return Table("numbers", unit(item), columns, rows, words=columns[: 1 + grouped], caption=seeds)
+
+
+def claims_table(item: Item, result: Result) -> Table:
+    rows = [[one.claim.says, one.group, difference(one, item), one.verdict] for one in check(item, result)]
+    columns = ["the paper's claim", item.axis or "variation", "difference", "here"]
+    if not any(row[1] for row in rows) or [g.name for g in item.groups] == [ONLY]:
+        columns, rows = [columns[0], *columns[2:]], [[row[0], *row[2:]] for row in rows]
+    caption = "paired over seeds, ± standard error; clear is what is more than two standard errors away"
+    return Table("claims", "Claims", columns, rows, words=[c for c in columns if c != "difference"], caption=caption)
+
+
+def difference(checked: Checked, item: Item) -> str:
+    measure = checked.claim.measure or item.measure
+    factor, kind = (1e-6, " M") if measure == "parameters" else (1.0, "")
+    mean, error = checked.difference.mean * factor, checked.difference.error
+    text = f"{mean:+.2f}{kind}"
+    return f"{text}, one seed" if error is None else f"{text} ± {error * factor:.2f}{kind}"
+
+
+def figures(name: str, item: Item, result: Result) -> list[Figure]:
+    """Return the figures of an item: a panel for each group over rounds, or one over groups."""
+    if item.figure == "groups":
+        return [_over_groups(name, item, result)]
+    return [_over_rounds(name, item, result, group.name) for group in item.groups] if item.figure == "rounds" else []
+
+
+def _over_rounds(name: str, item: Item, result: Result, group: str) -> Curves:
+    series = []
+    for colour, row in enumerate(item.rows_of(group)):
+        by_round = list(zip(*result.curves[group][row.name], strict=True))
+        mean, spread = [statistics.fmean(v) for v in by_round], [deviation(v) for v in by_round]
+        series.append(
+            Series(
+                row.name,
+                range(1, len(mean) + 1),
+                [100 * v for v in mean],
+                colour,
+                [100 * v for v in spread],
+                dash="solid" if row.series in ("test", "student") else "dash",
+            )
+        )
+    alone = group == ONLY
+    title = item.title if alone else group
+    key = name if alone else f"{name}-{slug(group).lower()}"
+    levels = {} if item.target is None else {f"{100 * item.target:g} %": 100 * item.target}
+    return Curves(key, title, "Mean over seeds, with one deviation.", "round", "test accuracy, %", series, levels)
+
+
+def _over_groups(name: str, item: Item, result: Result) -> Bars:
+    """Return bars by group. A row that a group does not have has no bar there."""
+    groups = [group.name for group in item.groups]
+    bars = []
+    for colour, row in enumerate(item.rows):
+        each = [
+            result.values(item, item.measure, group, row.name) if row.name in result.curves[group] else None
+            for group in groups
+        ]
+        means = [None if values is None else statistics.fmean(values) for values in each]
+        bars.append(Bar(row.name, means, colour, [0.0 if values is None else deviation(values) for values in each]))
+    return Bars(name, item.title, "Mean and deviation over seeds.", item.axis or "variation", unit(item), groups, bars)
