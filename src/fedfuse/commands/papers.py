@@ -15,7 +15,7 @@ from fedfuse.papers.item import ScaleName, load
 from fedfuse.papers.result import file_name, read_all
 
 app = typer.Typer(
-    no_args_is_help=True, help="The papers' tables and figures: list, run, and write the page of results."
+    no_args_is_help=True, help="The papers' tables and figures: list and run them, write the page of results."
 )
 
 

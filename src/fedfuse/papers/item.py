@@ -45,9 +45,9 @@ class Group(Section):
     """A variation of the experiment. The settings of `small` or `full` are added at that scale."""
 
     name: str
-    settings: dict[str, Any] = {}
-    small: dict[str, Any] = {}
-    full: dict[str, Any] = {}
+    settings: dict[str, Any] = Field({}, description="dotted keys of the experiment")
+    small: dict[str, Any] = Field({}, description="further ones at small scale")
+    full: dict[str, Any] = Field({}, description="further ones at full scale")
 
 
 class Number(Section):

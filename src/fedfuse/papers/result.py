@@ -65,7 +65,7 @@ def _reached(curve: Sequence[float], target: float | None) -> int | None:
 
 
 def _summary(curve: Sequence[float], measure: Measure) -> float:
-    return {"mean": statistics.fmean, "best": max, "final": lambda c: c[-1]}[measure](curve)
+    return statistics.fmean(curve) if measure == "mean" else max(curve) if measure == "best" else curve[-1]
 
 
 def read_all(folder: Path) -> dict[str, Result]:
