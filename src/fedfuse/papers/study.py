@@ -59,7 +59,7 @@ def run(
         command=f"fedfuse papers run {name}{scale_option} --seeds {len(numbers)}"
         + "".join(f" --set {key}={value}" for key, value in (settings or {}).items()),
         minutes=round((perf_counter() - start) / 60, 1),
-        setting=described(item, scale),
+        setting=described(item, scale, settings),
         curves=curves,
         sent=sent,
     )
@@ -123,13 +123,13 @@ def _parameters(run: WithHistory) -> list[float]:
     return sums
 
 
-def described(item: Item, scale: ScaleName) -> str:
-    """Return the scale in words: data, clients, rounds, local work, settings of the item."""
-    first = experiment_of(item, item.groups[0], scale)
+def described(item: Item, scale: ScaleName, settings: Mapping[str, Any] | None = None) -> str:
+    """Return the scale in words: data, clients, rounds, local work, and how it differs from the paper's."""
+    first = experiment_of(item, item.groups[0], scale, settings)
     local = f"{first.local.epochs} local epochs" if first.local.epochs else f"{first.local.steps} local steps"
     varied = {key for group in item.groups for key in group.settings}
     texts = [
-        f"experiment `{item.scale(scale).experiment}`",
+        f"experiment {item.scale(scale).experiment}",
         f"{first.partition.clients} clients",
         *([] if first.run.fraction == 1 else [f"{first.run.fraction:.0%} a round"]),
         f"{first.run.rounds} rounds",
