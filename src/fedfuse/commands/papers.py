@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,8 @@ from fedfuse.commands.reporting import say_where
 from fedfuse.papers import console as tables
 from fedfuse.papers import overview, page, study
 from fedfuse.papers.item import ScaleName, load
-from fedfuse.papers.result import file_name, read_all
+from fedfuse.papers.result import file_name, picture_name, read_all
+from fedfuse.papers.study import PICTURE
 
 app = typer.Typer(
     no_args_is_help=True, help="The papers' tables and figures: list and run them, write the page of results."
@@ -49,6 +51,8 @@ def run(
         result = study.run(name, item, scale, seeds=seeds, out=folder, settings=dotted_settings(set_), display=display)
     for place in filter(None, (folder, results)):
         result.write(place / file_name(name, scale))
+        if item.picture:
+            shutil.copyfile(folder / PICTURE, place / picture_name(name, scale))
     for table in tables.of_result(item, result):
         out.print(table)
     say_where(page.write(name, item, result, folder / "report.html"))
@@ -62,5 +66,5 @@ def table(
     ] = Path("results.md"),
 ) -> None:
     """Write the page of all results, with its figures, from files of results."""
-    written = overview.write(read_all(results), out_file)
+    written = overview.write(read_all(results), out_file, pictures=results)
     out.print(f"page      {written[0]}, {len(written) - 1} figures", highlight=False, soft_wrap=True)

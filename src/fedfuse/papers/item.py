@@ -16,7 +16,7 @@ from fedfuse.types import FedfuseError
 
 Paper = Literal["FedDF", "FedBE", "Fed-ET"]
 ScaleName = Literal["small", "full"]
-Measure = Literal["mean", "final", "best", "rounds", "parameters"]
+Measure = Literal["mean", "final", "best", "rounds", "parameters", "number"]
 SERIES = ("test", "ensemble", "average", "student", "clients", "samples")
 Series = Literal["test", "ensemble", "average", "student", "clients", "samples"]
 ONLY = "all"  # the group of an item that has no groups
@@ -95,6 +95,8 @@ class Item(Section):
     )
     axis: str = Field("", description="what the groups vary, for the figure over groups")
     measured_by: str | None = Field(None, description="package.module:function that measures instead of a comparison")
+    unit: str = Field("", description="what is measured, if it is not the test accuracy")
+    picture: str = Field("", description="what the picture shows that the measuring function writes to picture.png")
     small: Scale | None = None
     full: Scale | None = None
     not_small: str = Field("", description="why it cannot run at small scale")
@@ -146,6 +148,10 @@ class Item(Section):
             raise ValueError(f"no row {unknown[0][1]!r} in group {unknown[0][0]!r}: known are {sorted(cells)}")
         if {self.measure, *(c.measure for c in self.claims)} & {"rounds", "parameters"} and self.target is None:
             raise ValueError("a measure of rounds or parameters needs a target")
+        if self.measure == "number" and not self.unit:
+            raise ValueError("say in unit what the numbers are")
+        if self.picture and self.measured_by is None:
+            raise ValueError("only a measuring function writes a picture: give measured_by, or leave picture out")
         if self.small is None and not self.not_small:
             raise ValueError("give the small scale, or in not_small why there is none")
         return self

@@ -33,8 +33,10 @@ class Result:
     sent: Curves = field(default_factory=dict)  # parameters up to each round, where the item counts them
 
     def values(self, item: Item, measure: Measure, group: str, row: str) -> list[float]:
-        """Return the measure for each seed: accuracies in percent."""
+        """Return the measure for each seed: accuracies in percent, a number as it is."""
         curves = self.curves[group][row]
+        if measure == "number":
+            return [curve[-1] for curve in curves]
         if measure == "rounds":
             return [float(_reached(curve, item.target) or len(curve) + 1) for curve in curves]
         if measure == "parameters":
@@ -78,3 +80,8 @@ def read_all(folder: Path) -> dict[str, Result]:
 
 def file_name(item: str, scale: ScaleName) -> str:
     return f"{item}.json" if scale == "small" else f"{item}-full.json"
+
+
+def picture_name(item: str, scale: ScaleName) -> str:
+    """Return the name, beside a file of results, of the picture that was drawn while measuring."""
+    return str(Path(file_name(item, scale)).with_suffix(".png"))

@@ -18,11 +18,14 @@ UNITS: dict[Measure, str] = {
     "mean": "test accuracy, mean over rounds, %",
     "rounds": "rounds to {target}",
     "parameters": "parameters sent until {target}",
+    "number": "",
 }
 
 
 def unit(item: Item, measure: Measure | None = None) -> str:
     """Return what the numbers are."""
+    if item.unit and measure in (None, item.measure):
+        return item.unit
     target = "" if item.target is None else f"{100 * item.target:g} %"
     return UNITS[measure or item.measure].format(target=target)
 

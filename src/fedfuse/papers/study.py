@@ -23,7 +23,9 @@ from fedfuse.runs.compare import Comparison, compare_all
 from fedfuse.runs.display import Display, Silent
 from fedfuse.types import FedfuseError
 
-# Measures an item without a comparison. Returns group -> row -> seed -> round, and may write pictures to the folder.
+PICTURE = "picture.png"
+# Measures an item without a comparison. Returns group -> row -> seed -> round, and writes to the folder its picture, if
+# the item has one.
 Measuring = Callable[[Item, ScaleName, Sequence[int], Path, Display], Curves]
 
 
