@@ -155,10 +155,10 @@ class Item(Section):
     @property
     def targets(self) -> set[float]:
         """The accuracies that `rounds` and `parameters` count to."""
-        return {group.target for group in self.groups if group.target is not None}
+        return {target for group in self.groups if (target := self.target_of(group.name)) is not None}
 
     def target_of(self, group: str) -> float | None:
-        return next(g.target for g in self.groups if g.name == group)
+        return next(g.target for g in self.groups if g.name == group) or self.target
 
     def rows_of(self, group: str) -> list[Row]:
         return [row for row in self.rows if not row.groups or group in row.groups]
