@@ -54,7 +54,7 @@ def run(
         measure: Measuring = signature.import_function(item.measured_by, "measure")
         curves = measure(item, scale, numbers, out, display)
     else:
-        curves, sent = _compared(item, scale, numbers, out, settings or {}, display)
+        curves, sent = compared(item, scale, numbers, out, settings or {}, display)
     scale_option = "" if scale == "small" else f" --scale {scale}"
     return Result(
         item=name,
@@ -72,9 +72,10 @@ def run(
     )
 
 
-def _compared(
+def compared(
     item: Item, scale: ScaleName, seeds: Sequence[int], out: Path, settings: Mapping[str, Any], display: Display
 ) -> tuple[Curves, Curves]:
+    """Run the comparison of each group. Return the rows' curves, and the parameters that were sent up to each round."""
     algorithms = {group.name: _algorithms(item, group, scale) for group in item.groups}
     comparisons = [
         Comparison(experiment_of(item, group, scale, settings), algorithms[group.name], out / slug(group.name, "="))
