@@ -33,10 +33,13 @@ class Scale(Section):
 
 
 class Row(Section):
-    """What is measured: an algorithm, and of its rounds the accuracy on test data or another series of the facts."""
+    """What is measured: an algorithm, and of its rounds the accuracy on test data or another series of the facts.
+
+    Rows of an item with a measuring function need no algorithm.
+    """
 
     name: str
-    algorithm: str
+    algorithm: str = ""
     series: Series = "test"
     groups: tuple[str, ...] = Field((), description="the groups that have this row; by default all")
 
@@ -148,6 +151,8 @@ class Item(Section):
             raise ValueError(f"no row {unknown[0][1]!r} in group {unknown[0][0]!r}: known are {sorted(cells)}")
         if {self.measure, *(c.measure for c in self.claims)} & {"rounds", "parameters"} and self.target is None:
             raise ValueError("a measure of rounds or parameters needs a target")
+        if self.measured_by is None and not all(row.algorithm for row in self.rows):
+            raise ValueError("a row has no algorithm: give one, or measured_by")
         if self.measure == "number" and not self.unit:
             raise ValueError("say in unit what the numbers are")
         if self.picture and self.measured_by is None:
