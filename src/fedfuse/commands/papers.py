@@ -32,6 +32,9 @@ def run(
     name: Annotated[str, typer.Argument(help="Name of a table or figure; see `fedfuse papers list`.")],
     scale: Annotated[ScaleName, typer.Option(help="Minutes on two cores, or the paper's scale.")] = "small",
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds, from 0; by default the item's.")] = None,
+    groups: Annotated[
+        list[str] | None, typer.Option("--group", help="Only this variation; repeatable. By default all of the scale.")
+    ] = None,
     out_dir: Annotated[
         Path | None,
         typer.Option("--out", parser=out_path, metavar="PATH", help="Directory, by default under ./runs/papers."),
@@ -44,11 +47,13 @@ def run(
 ) -> None:
     """Run a table or figure and check the paper's claims. Repeat the command to continue."""
     look_in(data_dir)
-    item = load(name)
-    item.scale(scale)
+    item = load(name).at(scale, groups or ())
     folder = out_dir or Path("runs") / "papers" / f"{name}-{scale}"
     with shown() as display:
-        result = study.run(name, item, scale, seeds=seeds, out=folder, settings=dotted_settings(set_), display=display)
+        settings = dotted_settings(set_)
+        result = study.run(
+            name, item, scale, seeds=seeds, out=folder, settings=settings, groups=groups or (), display=display
+        )
     for place in filter(None, (folder, results)):
         result.write(place / file_name(name, scale))
         if item.picture:

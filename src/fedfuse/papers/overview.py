@@ -37,10 +37,11 @@ def write(results: Mapping[str, Result], out: Path, pictures: Path) -> list[Path
     folder.mkdir(parents=True, exist_ok=True)
     drawn = []
     for name, result in results.items():
-        for figure in figures(name, load(name), result):
+        item = load(name).at(result.scale, result.curves)
+        for figure in figures(name, item, result):
             drawn.append(folder / f"{figure.key}.svg")
             draw(figure, [drawn[-1]])
-        if load(name).picture:
+        if item.picture:
             drawn.append(folder / picture_name(name, result.scale))
             shutil.copyfile(pictures / drawn[-1].name, drawn[-1])
     for old in {*folder.glob("*.svg"), *folder.glob("*.png")} - set(drawn):
@@ -59,6 +60,7 @@ def text(results: Mapping[str, Result]) -> str:
         if result is None:
             overview.append(f"| `{name}` | {item.paper}, {item.place} | {item.title} | | | {_absent(item)} |")
             continue
+        item = item.at(result.scale, result.curves)
         verdicts = count(check(item, result))
         link = f"[`{name}`](#{name})"
         place = f"{item.paper}, {item.place}"

@@ -38,15 +38,15 @@ class Result:
         if measure == "number":
             return [curve[-1] for curve in curves]
         if measure == "rounds":
-            return [float(_reached(curve, item.target) or len(curve) + 1) for curve in curves]
+            return [float(_reached(curve, item.target_of(group)) or len(curve) + 1) for curve in curves]
         if measure == "parameters":
             sent = self.sent[group][row]
-            return [s[(_reached(c, item.target) or len(c)) - 1] for c, s in zip(curves, sent, strict=True)]
+            return [s[(_reached(c, item.target_of(group)) or len(c)) - 1] for c, s in zip(curves, sent, strict=True)]
         return [100 * _summary(curve, measure) for curve in curves]
 
     def all_reach(self, item: Item, group: str, row: str) -> bool:
-        """Return whether every seed reached the item's target."""
-        return all(_reached(curve, item.target) for curve in self.curves[group][row])
+        """Return whether every seed reached the group's target."""
+        return all(_reached(curve, item.target_of(group)) for curve in self.curves[group][row])
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
