@@ -55,6 +55,7 @@ class Group(Section):
     name: str
     settings: dict[str, Any] = Field({}, description="dotted keys of the experiment")
     small: dict[str, Any] = Field({}, description="further ones at small scale")
+    values: dict[str, Any] = Field({}, description="replace {name} in the algorithms of the rows")
     medium: dict[str, Any] = Field({}, description="further ones at medium scale")
     full: dict[str, Any] = Field({}, description="further ones at full scale")
     target: float | None = Field(None, gt=0, lt=1, description="instead of the item's")
@@ -178,9 +179,9 @@ class Item(Section):
     def rows_of(self, group: str) -> list[Row]:
         return [row for row in self.rows if not row.groups or group in row.groups]
 
-    def algorithm(self, row: Row, scale: ScaleName) -> str:
-        """Return the row's algorithm with the scale's values filled in."""
-        values = self.scale(scale).values
+    def algorithm(self, row: Row, scale: ScaleName, group: Group) -> str:
+        """Return the row's algorithm with the values of the scale and the group filled in."""
+        values = {**self.scale(scale).values, **group.values}
         return re.sub(r"\{(\w+)\}", lambda match: str(values[match[1]]), row.algorithm)
 
     def settings(self, group: Group, scale: ScaleName) -> dict[str, Any]:
