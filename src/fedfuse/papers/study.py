@@ -102,13 +102,14 @@ def experiment_of(item: Item, group: Group, scale: ScaleName, settings: Mapping[
 
 
 def _series(run: WithHistory, row: Row) -> list[float]:
-    values = [_value(record, row) for record in run.history]
+    values = [value_of(record, row) for record in run.history]
     if missing := [record.round for record, value in zip(run.history, values, strict=True) if value is None]:
         raise FedfuseError(f"row {row.name!r}: {row.algorithm} records no {row.series} accuracy in round {missing[0]}")
     return [round(value, 6) for value in values if value is not None]
 
 
-def _value(record: RoundRecord, row: Row) -> float | None:
+def value_of(record: RoundRecord, row: Row) -> float | None:
+    """Return the accuracy that a row reads from a round."""
     facts = record.facts
     if row.series == "test":
         return record.test_accuracy
