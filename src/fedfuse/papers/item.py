@@ -144,6 +144,9 @@ class Item(Section):
         stated += [cell for _, _, higher, lower in self.checks() for cell in (*higher, *lower)]
         if unknown := sorted(set(stated) - cells):
             raise ValueError(f"no row {unknown[0][1]!r} in group {unknown[0][0]!r}: known are {sorted(cells)}")
+        checked = [claim for claim, *_ in self.checks()]
+        if idle := [claim for claim in self.claims if claim not in checked]:
+            raise ValueError(f"no group has every row of the claim {idle[0].says!r}")
         if {self.measure, *(c.measure for c in self.claims)} & {"rounds", "parameters"} and self.target is None:
             raise ValueError("a measure of rounds or parameters needs a target")
         if self.small is None and not self.not_small:
