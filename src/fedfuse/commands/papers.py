@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,8 @@ from fedfuse.commands.reporting import say_where
 from fedfuse.papers import console as tables
 from fedfuse.papers import overview, page, study
 from fedfuse.papers.item import ScaleName, load
-from fedfuse.papers.result import file_name, read_all
+from fedfuse.papers.result import file_name, picture_name, read_all
+from fedfuse.papers.study import PICTURE
 
 app = typer.Typer(
     no_args_is_help=True, help="The papers' tables and figures: list and run them, write the page of results."
@@ -30,6 +32,9 @@ def run(
     name: Annotated[str, typer.Argument(help="Name of a table or figure; see `fedfuse papers list`.")],
     scale: Annotated[ScaleName, typer.Option(help="Minutes on two cores, or the paper's scale.")] = "small",
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds, from 0; by default the item's.")] = None,
+    groups: Annotated[
+        list[str] | None, typer.Option("--group", help="Only this variation; repeatable. By default all of the scale.")
+    ] = None,
     out_dir: Annotated[
         Path | None,
         typer.Option("--out", parser=out_path, metavar="PATH", help="Directory, by default under ./runs/papers."),
@@ -42,13 +47,17 @@ def run(
 ) -> None:
     """Run a table or figure and check the paper's claims. Repeat the command to continue."""
     look_in(data_dir)
-    item = load(name)
-    item.scale(scale)
+    item = load(name).at(scale, groups or ())
     folder = out_dir or Path("runs") / "papers" / f"{name}-{scale}"
     with shown() as display:
-        result = study.run(name, item, scale, seeds=seeds, out=folder, settings=dotted_settings(set_), display=display)
+        settings = dotted_settings(set_)
+        result = study.run(
+            name, item, scale, seeds=seeds, out=folder, settings=settings, groups=groups or (), display=display
+        )
     for place in filter(None, (folder, results)):
         result.write(place / file_name(name, scale))
+        if item.picture:
+            shutil.copyfile(folder / PICTURE, place / picture_name(name, scale))
     for table in tables.of_result(item, result):
         out.print(table)
     say_where(page.write(name, item, result, folder / "report.html"))
@@ -63,5 +72,5 @@ def table(
     ] = None,
 ) -> None:
     """Write the page of all results, with its figures, from files of results."""
-    written = overview.write(read_all(results), out_file or Path("results.md"))
+    written = overview.write(read_all(results), out_file or Path("results.md"), pictures=results)
     out.print(f"page      {written[0]}, {len(written) - 1} figures", highlight=False, soft_wrap=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from fedfuse.types import FedfuseError
 
 Paper = Literal["FedDF", "FedBE", "Fed-ET"]
 ScaleName = Literal["small", "full"]
-Measure = Literal["mean", "final", "best", "rounds", "parameters"]
+Measure = Literal["mean", "final", "best", "rounds", "parameters", "number"]
 SERIES = ("test", "ensemble", "average", "student", "clients", "samples")
 Series = Literal["test", "ensemble", "average", "student", "clients", "samples"]
 ONLY = "all"  # the group of an item that has no groups
@@ -25,11 +25,15 @@ ONLY = "all"  # the group of an item that has no groups
 class Scale(Section):
     """The experiment at one scale."""
 
-    experiment: str = Field(description="a built-in experiment")
+    experiment: str = Field("", description="a built-in experiment; a measuring function may need none")
     seeds: PositiveInt = 3
     settings: dict[str, Any] = Field({}, description="dotted keys of the experiment")
     values: dict[str, Any] = Field({}, description="replace {name} in the algorithms of the rows")
     note: str = Field("", description="how the scale differs from the paper's")
+    groups: tuple[str, ...] = Field((), description="the groups that are measured at this scale; by default all")
+    rows: tuple[str, ...] = Field((), description="the rows that are measured at this scale; by default all")
+    target: float | None = Field(None, gt=0, lt=1, description="at this scale, instead of the item's")
+    targets: dict[str, float] = Field({}, description="by group, instead of that")
 
 
 class Row(Section):
@@ -48,6 +52,7 @@ class Group(Section):
     settings: dict[str, Any] = Field({}, description="dotted keys of the experiment")
     small: dict[str, Any] = Field({}, description="further ones at small scale")
     full: dict[str, Any] = Field({}, description="further ones at full scale")
+    target: float | None = Field(None, gt=0, lt=1, description="instead of the item's")
 
 
 class Number(Section):
@@ -80,6 +85,18 @@ class Claim(Section):
             return value
         return {k: (v,) if k in ("higher", "lower") and isinstance(v, str) else v for k, v in value.items()}
 
+    def among(self, cells: Collection[tuple[str, str]]) -> Claim | None:
+        """Return the claim for the groups in which its cells are measured; None if there is none."""
+        stated = [*self.higher, *self.lower]
+        if any(" / " in cell for cell in stated):
+            return self if all(cell in cells for cell in _cells(stated)) else None
+        groups = {group for group, _ in cells if not self.groups or group in self.groups}
+        measured = {group for group in groups if all((group, cell) in cells for cell in stated)}
+        if not self.groups:
+            return self if measured else None
+        left = tuple(group for group in self.groups if group in measured)
+        return self.model_copy(update={"groups": left}) if left else None
+
 
 class Item(Section):
     """A table or figure of a paper."""
@@ -95,6 +112,8 @@ class Item(Section):
     )
     axis: str = Field("", description="what the groups vary, for the figure over groups")
     measured_by: str | None = Field(None, description="package.module:function that measures instead of a comparison")
+    unit: str = Field("", description="what is measured, if it is not the test accuracy")
+    picture: str = Field("", description="what the picture shows that the measuring function writes to picture.png")
     small: Scale | None = None
     full: Scale | None = None
     not_small: str = Field("", description="why it cannot run at small scale")
@@ -109,6 +128,37 @@ class Item(Section):
             reason = f": {self.not_small}" if name == "small" and self.not_small else ""
             raise FedfuseError(f"{self.paper}, {self.place} has no {name} scale{reason}")
         return scale
+
+    def at(self, name: ScaleName, groups: Collection[str] = ()) -> Item:
+        """Return the item with the groups, rows, numbers, claims and targets of one scale; of the groups only these."""
+        scale = self.scale(name)
+        known = [group.name for group in self.groups]
+        if unknown := [group for group in groups if group not in known]:
+            raise FedfuseError(f"{self.paper}, {self.place} has no group {unknown[0]!r}: it has {', '.join(known)}")
+        chosen = set(groups or scale.groups or known)
+        rows = tuple(row for row in self.rows if row.name in (scale.rows or [row.name]))
+        varied = tuple(self._with_target(group, scale) for group in self.groups if group.name in chosen)
+        item = self.model_copy(update={"groups": varied, "rows": rows})
+        numbers = tuple(n for n in self.numbers if (n.group, n.row) in item.cells)
+        claims = tuple(claim for each in self.claims if (claim := each.among(item.cells)) is not None)
+        return item.model_copy(update={"numbers": numbers, "claims": claims})
+
+    def _with_target(self, group: Group, scale: Scale) -> Group:
+        target = scale.targets.get(group.name, scale.target or group.target or self.target)
+        return group.model_copy(update={"target": target})
+
+    @property
+    def cells(self) -> set[tuple[str, str]]:
+        """The groups and rows that are measured."""
+        return {(group.name, row.name) for group in self.groups for row in self.rows_of(group.name)}
+
+    @property
+    def targets(self) -> set[float]:
+        """The accuracies that `rounds` and `parameters` count to."""
+        return {target for group in self.groups if (target := self.target_of(group.name)) is not None}
+
+    def target_of(self, group: str) -> float | None:
+        return next(g.target for g in self.groups if g.name == group) or self.target
 
     def rows_of(self, group: str) -> list[Row]:
         return [row for row in self.rows if not row.groups or group in row.groups]
@@ -139,7 +189,7 @@ class Item(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Item:
-        cells = {(group.name, row.name) for group in self.groups for row in self.rows_of(group.name)}
+        cells = self.cells
         stated = [(n.group, n.row) for n in self.numbers]
         stated += [cell for _, _, higher, lower in self.checks() for cell in (*higher, *lower)]
         if unknown := sorted(set(stated) - cells):
@@ -147,11 +197,27 @@ class Item(Section):
         checked = [claim for claim, *_ in self.checks()]
         if idle := [claim for claim in self.claims if claim not in checked]:
             raise ValueError(f"no group has every row of the claim {idle[0].says!r}")
-        if {self.measure, *(c.measure for c in self.claims)} & {"rounds", "parameters"} and self.target is None:
-            raise ValueError("a measure of rounds or parameters needs a target")
+        self._check_scales()
+        if self.measure == "number" and not self.unit:
+            raise ValueError("say in unit what the numbers are")
+        if self.picture and self.measured_by is None:
+            raise ValueError("only a measuring function writes a picture: give measured_by, or leave picture out")
         if self.small is None and not self.not_small:
             raise ValueError("give the small scale, or in not_small why there is none")
         return self
+
+    def _check_scales(self) -> None:
+        counts_to_target = {self.measure, *(c.measure for c in self.claims)} & {"rounds", "parameters"}
+        groups, rows = [group.name for group in self.groups], [row.name for row in self.rows]
+        for scale in filter(None, (self.small, self.full)):
+            if not scale.experiment and self.measured_by is None:
+                raise ValueError("a scale needs an experiment, unless a function measures the item")
+            targets = [self._with_target(group, scale).target for group in self.groups]
+            if counts_to_target and None in targets:
+                raise ValueError("a measure of rounds or parameters needs a target")
+            named = [*((g, groups) for g in (*scale.groups, *scale.targets)), *((r, rows) for r in scale.rows)]
+            if unknown := [name for name, known in named if name not in known]:
+                raise ValueError(f"a scale names {unknown[0]!r}, which is no group or row of the item")
 
 
 def _cells(names: Sequence[str]) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from fedfuse.files import write_whole
 from fedfuse.papers.claims import check, count
 from fedfuse.papers.item import Item, load, names
 from fedfuse.papers.page import origin
-from fedfuse.papers.result import Result
+from fedfuse.papers.result import Result, picture_name
 from fedfuse.papers.show import claims_table, figures, numbers_table
 from fedfuse.reports.elements import Table
 from fedfuse.reports.to_picture import draw
@@ -27,16 +28,23 @@ the paper's.
 """
 
 
-def write(results: Mapping[str, Result], out: Path) -> list[Path]:
-    """Write the page and its figures. Figures of earlier results that are not on it are removed."""
+def write(results: Mapping[str, Result], out: Path, pictures: Path) -> list[Path]:
+    """Write the page and its figures. Figures of earlier results that are not on it are removed.
+
+    pictures: the folder with the pictures that measuring functions wrote.
+    """
     folder = out.parent / "figures"
     folder.mkdir(parents=True, exist_ok=True)
     drawn = []
     for name, result in results.items():
-        for figure in figures(name, load(name), result):
+        item = load(name).at(result.scale, result.curves)
+        for figure in figures(name, item, result):
             drawn.append(folder / f"{figure.key}.svg")
             draw(figure, [drawn[-1]])
-    for old in set(folder.glob("*.svg")) - set(drawn):
+        if item.picture:
+            drawn.append(folder / picture_name(name, result.scale))
+            shutil.copyfile(pictures / drawn[-1].name, drawn[-1])
+    for old in {*folder.glob("*.svg"), *folder.glob("*.png")} - set(drawn):
         old.unlink()
     write_whole(out, text(results).encode())
     return [out, *drawn]
@@ -52,6 +60,7 @@ def text(results: Mapping[str, Result]) -> str:
         if result is None:
             overview.append(f"| `{name}` | {item.paper}, {item.place} | {item.title} | | | {_absent(item)} |")
             continue
+        item = item.at(result.scale, result.curves)
         verdicts = count(check(item, result))
         link = f"[`{name}`](#{name})"
         place = f"{item.paper}, {item.place}"
@@ -67,6 +76,8 @@ def _absent(item: Item) -> str:
 def _part(name: str, item: Item, result: Result) -> str:
     """Return the section of one item."""
     pictures = [f"![{f.title}](figures/{f.key}.svg)" for f in figures(name, item, result)]
+    if item.picture:
+        pictures.insert(0, f"![{item.picture}](figures/{picture_name(name, result.scale)})")
     claims = [_markdown(claims_table(item, result))] if item.claims else []
     return "\n\n".join(
         [

@@ -33,18 +33,20 @@ class Result:
     sent: Curves = field(default_factory=dict)  # parameters up to each round, where the item counts them
 
     def values(self, item: Item, measure: Measure, group: str, row: str) -> list[float]:
-        """Return the measure for each seed: accuracies in percent."""
+        """Return the measure for each seed: accuracies in percent, a number as it is."""
         curves = self.curves[group][row]
+        if measure == "number":
+            return [curve[-1] for curve in curves]
         if measure == "rounds":
-            return [float(_reached(curve, item.target) or len(curve) + 1) for curve in curves]
+            return [float(_reached(curve, item.target_of(group)) or len(curve) + 1) for curve in curves]
         if measure == "parameters":
             sent = self.sent[group][row]
-            return [s[(_reached(c, item.target) or len(c)) - 1] for c, s in zip(curves, sent, strict=True)]
+            return [s[(_reached(c, item.target_of(group)) or len(c)) - 1] for c, s in zip(curves, sent, strict=True)]
         return [100 * _summary(curve, measure) for curve in curves]
 
     def all_reach(self, item: Item, group: str, row: str) -> bool:
-        """Return whether every seed reached the item's target."""
-        return all(_reached(curve, item.target) for curve in self.curves[group][row])
+        """Return whether every seed reached the group's target."""
+        return all(_reached(curve, item.target_of(group)) for curve in self.curves[group][row])
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,3 +80,8 @@ def read_all(folder: Path) -> dict[str, Result]:
 
 def file_name(item: str, scale: ScaleName) -> str:
     return f"{item}.json" if scale == "small" else f"{item}-full.json"
+
+
+def picture_name(item: str, scale: ScaleName) -> str:
+    """Return the name, beside a file of results, of the picture that was drawn while measuring."""
+    return str(Path(file_name(item, scale)).with_suffix(".png"))

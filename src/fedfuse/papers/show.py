@@ -18,12 +18,15 @@ UNITS: dict[Measure, str] = {
     "mean": "test accuracy, mean over rounds, %",
     "rounds": "rounds to {target}",
     "parameters": "parameters sent until {target}",
+    "number": "",
 }
 
 
 def unit(item: Item, measure: Measure | None = None) -> str:
     """Return what the numbers are."""
-    target = "" if item.target is None else f"{100 * item.target:g} %"
+    if item.unit and measure in (None, item.measure):
+        return item.unit
+    target = " or ".join(f"{100 * target:g} %" for target in sorted(item.targets, reverse=True))
     return UNITS[measure or item.measure].format(target=target)
 
 
@@ -106,7 +109,8 @@ def _over_rounds(name: str, item: Item, result: Result, group: str) -> Curves:
     alone = group == ONLY
     title = item.title if alone else group
     key = name if alone else f"{name}-{slug(group).lower()}"
-    levels = {} if item.target is None else {f"{100 * item.target:g} %": 100 * item.target}
+    target = item.target_of(group)
+    levels = {} if target is None else {f"{100 * target:g} %": 100 * target}
     return Curves(key, title, "Mean over seeds, with one deviation.", "round", "test accuracy, %", series, levels)
 
 

@@ -23,7 +23,9 @@ from fedfuse.runs.compare import Comparison, compare_all
 from fedfuse.runs.display import Display, Silent
 from fedfuse.types import FedfuseError
 
-# Measures an item without a comparison. Returns group -> row -> seed -> round, and may write pictures to the folder.
+PICTURE = "picture.png"
+# Measures an item without a comparison. Returns group -> row -> seed -> round, and writes to the folder its picture, if
+# the item has one.
 Measuring = Callable[[Item, ScaleName, Sequence[int], Path, Display], Curves]
 
 
@@ -35,12 +37,16 @@ def run(
     seeds: int | None = None,
     out: Path,
     settings: Mapping[str, Any] | None = None,
+    groups: Sequence[str] = (),
     display: Display | None = None,
 ) -> Result:
     """Measure an item at a scale. Runs that are finished under `out` are not repeated, others continue.
 
-    settings: further dotted keys of the experiment, for all groups.
+    settings: further dotted keys of the experiment, for all groups. groups: by default all of the scale.
     """
+    item = item.at(scale, groups)
+    if settings and item.measured_by is not None:
+        raise FedfuseError(f"{name} is measured by a function of its own, which has no {', '.join(settings)}")
     start, display = perf_counter(), display or Silent()
     numbers = range(seeds or item.scale(scale).seeds)
     sent: Curves = {}
@@ -57,6 +63,7 @@ def run(
         date=datetime.now(UTC).date().isoformat(),
         commit=commit(),
         command=f"fedfuse papers run {name}{scale_option} --seeds {len(numbers)}"
+        + "".join(f' --group "{group}"' for group in groups)
         + "".join(f" --set {key}={value}" for key, value in (settings or {}).items()),
         minutes=round((perf_counter() - start) / 60, 1),
         setting=described(item, scale, settings),
@@ -78,7 +85,7 @@ def _compared(
         runs = dict(zip(algorithms[group], (row.runs for row in rows), strict=True))
         runs_of = {row: runs[item.algorithm(row, scale)] for row in item.rows_of(group)}
         curves[group] = {row.name: [_series(run, row) for run in each] for row, each in runs_of.items()}
-        if item.target is not None:
+        if item.targets:
             sent[group] = {row.name: [_parameters(run) for run in each] for row, each in runs_of.items()}
     return curves, sent
 
@@ -125,6 +132,8 @@ def _parameters(run: WithHistory) -> list[float]:
 
 def described(item: Item, scale: ScaleName, settings: Mapping[str, Any] | None = None) -> str:
     """Return the scale in words: data, clients, rounds, local work, and how it differs from the paper's."""
+    if not item.scale(scale).experiment:
+        return item.scale(scale).note
     first = experiment_of(item, item.groups[0], scale, settings)
     local = f"{first.local.epochs} local epochs" if first.local.epochs else f"{first.local.steps} local steps"
     varied = {key for group in item.groups for key in group.settings}
