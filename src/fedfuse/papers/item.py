@@ -37,10 +37,13 @@ class Scale(Section):
 
 
 class Row(Section):
-    """What is measured: an algorithm, and of its rounds the accuracy on test data or another series of the facts."""
+    """What is measured: an algorithm, and of its rounds the accuracy on test data or another series of the facts.
+
+    Rows of an item with a measuring function need no algorithm.
+    """
 
     name: str
-    algorithm: str
+    algorithm: str = ""
     series: Series = "test"
     groups: tuple[str, ...] = Field((), description="the groups that have this row; by default all")
 
@@ -198,6 +201,8 @@ class Item(Section):
         if idle := [claim for claim in self.claims if claim not in checked]:
             raise ValueError(f"no group has every row of the claim {idle[0].says!r}")
         self._check_scales()
+        if self.measured_by is None and not all(row.algorithm for row in self.rows):
+            raise ValueError("a row has no algorithm: give one, or measured_by")
         if self.measure == "number" and not self.unit:
             raise ValueError("say in unit what the numbers are")
         if self.picture and self.measured_by is None:

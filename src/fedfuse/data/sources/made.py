@@ -31,29 +31,43 @@ def digits(location: Location) -> Source:
 
 
 def swiss_roll(
-    location: Location, *, examples: int = 3000, classes: int = 3, noise: float = 0.5, seed: int = 0
+    location: Location,
+    *,
+    examples: int = 3000,
+    classes: int = 3,
+    noise: float = 0.5,
+    start: float = 1.5,
+    end: float = 4.5,
+    seed: int = 0,
 ) -> Source:
     """A toy problem in the plane: interleaved spiral arms, one per class (after FedBE's Figure 1).
 
     The figure shows three classes on a swiss roll in the plane; the paper gives neither its noise nor its size.
-    Here each class is scikit-learn's roll without its depth, rotated by an equal share of the circle. The test data has
-    a fifth as many examples, in addition.
+    Here each class is scikit-learn's roll without its depth, rotated by an equal share of the circle: its radius is its
+    angle, which goes from `start` to `end` times pi. The test data has a fifth as many examples, in addition.
     """
-    bounds.positive("swiss-roll", examples=examples, classes=classes)
+    bounds.positive("swiss-roll", examples=examples, classes=classes, start=start)
+    if end <= start:
+        raise FedfuseError(f"swiss-roll: end is {end:g} and start {start:g}: the arms run outwards, so give a larger end")
     bounds.fits_memory("swiss-roll", 2 * _FLOAT * examples)
     tests = max(classes, examples // 5)
-    train = _rolls(examples, classes, noise, rng.key(seed, "swiss-roll", "train"))
-    test = _rolls(tests, classes, noise, rng.key(seed, "swiss-roll", "test"))
+    train, test = (
+        _rolls(total, classes, noise, (start, end), rng.key(seed, "swiss-roll", part))
+        for part, total in (("train", examples), ("test", tests))
+    )
     return Source.of(train, test, tuple(f"arm {c}" for c in range(classes)))
 
 
-def _rolls(total: int, classes: int, noise: float, key: int) -> Rows:
-    from sklearn.datasets import make_swiss_roll
-
-    points, _ = make_swiss_roll(total, noise=noise, random_state=key % 2**32)
+def _rolls(total: int, classes: int, noise: float, turns: tuple[float, float], key: int) -> Rows:
+    start, end = turns
+    # The draws are those of scikit-learn's make_swiss_roll, whose roll goes from 1.5 to 4.5 pi; the second is its depth.
+    draw = np.random.RandomState(key % 2**32)
+    along, _ = start * math.pi * (1 + (end / start - 1) * draw.uniform(size=total)), draw.uniform(size=total)
+    points = np.stack((along * np.cos(along), np.zeros(total), along * np.sin(along)))
+    points += noise * draw.standard_normal(size=(3, total))
     y = torch.arange(total) % classes
     angle = y * (2 * math.pi / classes)
-    x, z = torch.from_numpy(points[:, [0, 2]]).unbind(1)
+    x, z = torch.from_numpy(points[[0, 2]]).unbind(0)
     arms = torch.stack((x * angle.cos() - z * angle.sin(), x * angle.sin() + z * angle.cos()), 1)
     return arms.float(), y, {}
 
