@@ -103,3 +103,18 @@ def test_a_parallel_axis_by_hand() -> None:
 
 def test_a_report_of_nothing_is_a_page_too() -> None:
     assert "No round is on record" in html.whole_page(Report("Nothing yet", "No round is on record so far.", []))
+
+
+def test_rounds_that_were_not_evaluated_are_no_points_of_a_curve(tmp_path: Path) -> None:
+    page = report_of([a_run(tmp_path / "run", [None, 0.5, None, 0.7], rounds=6)])
+    figures = {b.key: b for b in figures_and_tables(page.sections) if isinstance(b, Curves)}
+    (curve,) = figures["learning-curves"].series
+    assert (curve.x, curve.y) == ([2, 4], [50.0, 70.0])
+    (by_bytes,) = figures["accuracy-by-bytes"].series
+    assert by_bytes.x == pytest.approx([1600 / 1e6, 3200 / 1e6])  # 800 bytes a round, evaluated or not
+    text = html.body(page)
+    assert "test accuracy after 4 rounds; its best is 70.00\xa0% in round 4." in text
+
+
+def test_a_run_without_an_evaluated_round_says_so(tmp_path: Path) -> None:
+    assert report_of([a_run(tmp_path / "run", [None, None], rounds=6)]).subtitle == "No round has been evaluated yet."

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fedfuse.records.record import RoundRecord
+from fedfuse.records.record import RoundRecord, accuracies
 
 
 class WithHistory(Protocol):
-    """A run in memory or on disk, with at least one round."""
+    """A run in memory or on disk, with at least one round that was evaluated."""
 
     @property
     def history(self) -> Sequence[RoundRecord]: ...
@@ -20,7 +20,7 @@ class WithHistory(Protocol):
 
 @dataclass(frozen=True)
 class Row:
-    """The runs of one algorithm, one per seed."""
+    """The runs of one algorithm, one per seed. Only rounds that were evaluated have an accuracy to count."""
 
     algorithm: str
     runs: Sequence[WithHistory]
@@ -32,29 +32,30 @@ class Row:
 
     @property
     def best(self) -> list[float]:
-        return [best_round(run).test_accuracy for run in self.runs]
+        return [max(accuracies(run.history).values()) for run in self.runs]
 
     @property
     def final(self) -> list[float]:
-        return [run.history[-1].test_accuracy for run in self.runs]
+        """The accuracy after the last evaluated round of each run."""
+        return [list(accuracies(run.history).values())[-1] for run in self.runs]
 
     @property
     def mean_over_rounds(self) -> list[float]:
-        return [statistics.fmean(r.test_accuracy for r in run.history) for run in self.runs]
+        return [statistics.fmean(accuracies(run.history).values()) for run in self.runs]
 
     @property
     def seconds(self) -> float:
         return sum(sum(r.seconds.values()) for run in self.runs for r in run.history)
 
     def reached(self, target: float) -> list[RoundRecord | None]:
-        """Return for each seed the first round at or above the target, or None."""
-        return [next((r for r in run.history if r.test_accuracy >= target), None) for run in self.runs]
+        """Return for each seed the first evaluated round at or above the target, or None."""
+        return [next((r for r in run.history if _reaches(r, target)), None) for run in self.runs]
 
     def rounds_to(self, target: float) -> str:
         """Mean number of rounds to the target over seeds; `> rounds` if a seed did not reach it."""
         rounds = [None if r is None else r.round for r in self.reached(target)]
         if None in rounds:
-            return f"> {len(self.runs[0].history)}"
+            return f"> {max(accuracies(self.runs[0].history))}"
         return f"{statistics.fmean(r for r in rounds if r is not None):.1f}"
 
     def parameters_to(self, target: float) -> str:
@@ -93,13 +94,20 @@ class Difference:
         return text if self.clear else f"{text}, within noise"
 
 
-def best_round(run: WithHistory) -> RoundRecord:
-    return max(run.history, key=lambda r: r.test_accuracy)
+def best_round(run: WithHistory) -> int:
+    """Return the number of the evaluated round with the highest accuracy, of equal ones the first."""
+    by_round = accuracies(run.history)
+    return max(by_round, key=lambda number: by_round[number])
+
+
+def _reaches(record: RoundRecord, target: float) -> bool:
+    return record.test_accuracy is not None and record.test_accuracy >= target
 
 
 def _parameters_sent(run: WithHistory, until: int | None) -> int:
-    rounds = [r for r in run.history if until is None or r.round <= until]
-    return sum(r.params_up + r.params_down for r in rounds)
+    """Count the parameters sent up to the round `until`, by default the last evaluated one."""
+    last = max(accuracies(run.history)) if until is None else until
+    return sum(r.params_up + r.params_down for r in run.history if r.round <= last)
 
 
 def spread(values: Sequence[float]) -> str:

@@ -42,10 +42,14 @@ def report_of(paths: Sequence[Path], target: float | None = None) -> Report:
     if target is not None and not 0 < target < 1:
         raise FedfuseError(f"target {target:g}: give an accuracy between 0 and 1, such as 0.85")
     best = search.best_runs(sweeps[0]) if sweeps else {}
-    variants = variants_of(find(list(best) or paths), best)
+    runs = find(list(best) or paths)
+    variants = variants_of(runs, best)
     of_sweep = search.section(sweeps[0]) if sweeps else None
     if not variants:
-        return Report("Nothing yet", "No rounds are recorded yet.", [of_sweep] if of_sweep else [])
+        state = (
+            "No round has been evaluated yet." if any(run.history for run in runs) else "No rounds are recorded yet."
+        )
+        return Report("Nothing yet", state, [of_sweep] if of_sweep else [])
     goals = [target] if target is not None else targets.default_targets(variants)
     sections = [
         # A sweep selects by validation data, so it has no verdict, which compares by test data.

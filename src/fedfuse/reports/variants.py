@@ -11,7 +11,7 @@ from typing import Any
 
 from fedfuse.dotted import flatten
 from fedfuse.files import slug
-from fedfuse.records.record import RoundRecord
+from fedfuse.records.record import RoundRecord, accuracies
 from fedfuse.records.statistics import Row, deviation
 from fedfuse.records.stored import StoredExperiment, StoredRun
 
@@ -23,7 +23,7 @@ class Variant:
     """The runs of one set of settings, one for each seed."""
 
     name: str
-    runs: Sequence[StoredRun]  # sorted by seed; each has at least one round
+    runs: Sequence[StoredRun]  # sorted by seed; each has at least one evaluated round
     colour: int
     suffix: str = ""  # of the keys of its own figures, if there are other variants
 
@@ -76,7 +76,7 @@ def variants_of(runs: Sequence[StoredRun], names: Mapping[Path, str] | None = No
     """Return the variants in the order of `runs`, but FedAvg, the baseline, first. `names` maps run paths to names."""
     groups: dict[str, list[StoredRun]] = {}
     for run in runs:
-        if run.history:
+        if accuracies(run.history):
             groups.setdefault(_key(run.experiment), []).append(run)
     ordered = sorted(groups.values(), key=lambda group: group[0].experiment.algorithm.name != "fedavg")
     by_settings = _names([group[0].experiment for group in ordered])

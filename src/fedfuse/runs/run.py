@@ -46,6 +46,7 @@ from fedfuse.records.lines import Lines
 from fedfuse.records.observer import Observer, RunInfo
 from fedfuse.records.record import RoundRecord
 from fedfuse.records.sealed import digest
+from fedfuse.records.statistics import best_round
 from fedfuse.round import run_round
 from fedfuse.runs.display import Display, Silent
 from fedfuse.runs.recover import recover
@@ -69,7 +70,8 @@ class Run:
 
     @property
     def best(self) -> RoundRecord:
-        return max(self.history, key=lambda r: r.test_accuracy)
+        """The round with the highest test accuracy, of those that were evaluated."""
+        return self.history[best_round(self) - 1]
 
     @property
     def final(self) -> RoundRecord:
@@ -184,7 +186,8 @@ class _Running:
                 clock = Clock()
                 # The checkpoint contains the record, so a crash between writing the two files loses neither.
                 with clock.stage("checkpoint"):
-                    write_evaluation(self.path, outcome, self.fingerprint)
+                    if outcome.evaluated:
+                        write_evaluation(self.path, outcome, self.fingerprint)
                     memory = engine.memory()
                     state = Checkpoint(server, memory, outcome, self.fingerprint, self.lines)
                     checkpoint.save(self.path / CHECKPOINTS, state)

@@ -142,6 +142,7 @@ def set_up(experiment: Experiment, federation: Federation, device: torch.device 
         small_models=roles.small_models,
         server=roles.server,
         precisions=precisions,
+        evaluate_every=experiment.run.evaluate_every,
     )
     return Setup(experiment, algorithm, roles, ctx)
 

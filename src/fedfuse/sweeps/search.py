@@ -7,7 +7,7 @@ continues with the same trials, since proposals are drawn by key and each trial 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from fedfuse.files import locked
 from fedfuse.records import record
 from fedfuse.records.directory import EXPERIMENT, ROUNDS, write_or_compare
 from fedfuse.records.directory import NO_BIT as RUN_NO_BIT
+from fedfuse.records.record import RoundRecord
 from fedfuse.runs.display import Display, Silent
 from fedfuse.runs.run import provenance, run
 from fedfuse.runs.setup import check
@@ -206,6 +207,12 @@ def _collect(plan: Plan, study: Study, folder: Path) -> Sweep:
     )
 
 
+def _last_accuracies(histories: Sequence[Sequence[RoundRecord]]) -> list[float]:
+    """Return the test accuracy of each run's last evaluated round, if it has one."""
+    each = [list(record.accuracies(history).values()) for history in histories]
+    return [accuracies[-1] for accuracies in each if accuracies]
+
+
 def _outcome(plan: Plan, trial: FrozenTrial, folder: Path) -> Trial:
     names = [name for name in plan.names(trial.number) if (folder / name / EXPERIMENT).exists()]
     histories = [history for name in names if (history := record.read(folder / name / ROUNDS))]
@@ -214,7 +221,7 @@ def _outcome(plan: Plan, trial: FrozenTrial, folder: Path) -> Trial:
         parameters=optuna_study.values_of(trial.params, plan.space),
         state=optuna_study.STATES[trial.state],
         validation=trial.value,  # for a pruned trial, the last value that was reported to Optuna
-        test=statistics.fmean(history[-1].test_accuracy for history in histories) if histories else None,
+        test=statistics.fmean(last) if (last := _last_accuracies(histories)) else None,
         rounds=len(histories[0]) if histories else 0,
         path=plan.names(trial.number)[0],
         paths=tuple(names),

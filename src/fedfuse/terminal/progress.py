@@ -44,8 +44,8 @@ class Lines(Silent):
         self.finished, self.left = self.finished + 1, self.left - 1
         remaining = (perf_counter() - self.started) / self.finished * self.left
         self._line(
-            f"round {record.round:>{len(str(self.rounds))}}/{self.rounds}  accuracy {record.test_accuracy:.4f}  "
-            f"loss {record.test_loss:.4f}  clients {len(record.cohort) - len(record.rejected)}/{len(record.cohort)}  "
+            f"round {record.round:>{len(str(self.rounds))}}/{self.rounds}  {_scores(record)}  "
+            f"clients {len(record.cohort) - len(record.rejected)}/{len(record.cohort)}  "
             f"{sum(record.seconds.values()):.1f} s  left {remaining:.0f} s"
         )
 
@@ -56,12 +56,17 @@ class Lines(Silent):
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
+def _scores(record: RoundRecord) -> str:
+    if record.test_accuracy is None:
+        return "not evaluated"
+    return f"accuracy {record.test_accuracy:.4f}  loss {record.test_loss:.4f}"
+
+
 class _Accuracy(ProgressColumn):
-    """The accuracy after the last round, once there is one."""
+    """The accuracy after the last round that was evaluated, once there is one."""
 
     def render(self, task: Task) -> Text:
-        accuracy = task.fields.get("accuracy")
-        return Text("" if accuracy is None else f"accuracy {accuracy:.4f}", style="bold green")
+        return Text(task.fields.get("accuracy") or "", style="bold green")
 
 
 class Live(Silent):
@@ -83,6 +88,7 @@ class Live(Silent):
         self._rounds = self._bars.add_task("rounds", total=1, visible=False)
         self._clients = self._bars.add_task("clients", total=1, visible=False)
         self._preparing = self._bars.add_task("preparing", total=100, visible=False)
+        self._accuracy, self._thinned = "", False
 
     def __enter__(self) -> Live:
         self._bars.start()
@@ -98,7 +104,13 @@ class Live(Silent):
         self._bars.update(self._preparing, description=what, completed=100 * fraction, visible=fraction < 1)
 
     def begin(self, title: str, rounds: int, history: Sequence[RoundRecord]) -> None:
-        self._bars.reset(self._rounds, total=rounds, completed=len(history), visible=True, description=title)
+        self._accuracy, self._thinned = (
+            "",
+            False,
+        )  # thinned: some rounds are not evaluated, so the number needs its round
+        self._bars.reset(
+            self._rounds, total=rounds, completed=len(history), visible=True, description=title, accuracy=""
+        )
 
     def round_begins(self, number: int, cohort: Sequence[int]) -> None:
         self._bars.reset(
@@ -111,7 +123,13 @@ class Live(Silent):
     def round_ends(self, record: RoundRecord) -> None:
         for problem in record.problems():
             self.warn(problem)
-        self._bars.update(self._rounds, advance=1, accuracy=record.test_accuracy)
+        if record.test_accuracy is not None:
+            self._accuracy = f"accuracy {record.test_accuracy:.4f}"
+            if self._thinned:
+                self._accuracy += f" after round {record.round}"
+        else:
+            self._thinned = True
+        self._bars.update(self._rounds, advance=1, accuracy=self._accuracy)
 
     def warn(self, message: str) -> None:
         self.console.print(Text("warning ", style="yellow").append(message, style="default"), highlight=False)

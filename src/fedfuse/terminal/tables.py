@@ -45,7 +45,7 @@ def of_run(run: Run) -> RenderableType:
     """Return the summary of a run: its accuracies and its files."""
     table = plain_table("", "model", "final accuracy", "final loss", "best accuracy", "at round")
     for arch, score in run.final.models.items():
-        accuracies = {record.round: record.models[arch].accuracy for record in run.history}
+        accuracies = {record.round: record.models[arch].accuracy for record in run.history if record.evaluated}
         best = max(accuracies, key=lambda round: accuracies[round])
         cells = [f"{100 * score.accuracy:.2f} %", f"{score.loss:.4f}", f"{100 * accuracies[best]:.2f} %", str(best)]
         table.add_row(arch, *cells)
@@ -71,7 +71,8 @@ def of_comparison(experiment: Experiment, rows: Sequence[Row], target: float | N
         columns.append(f"mean over rounds,\npoints above {rows[0].name}")
     if target is not None:
         columns += [f"rounds to\n{100 * target:g} %", f"parameters\nto {100 * target:g} %"]
-    table = plain_table(f"{experiment.name}: {rounds} rounds, {seeds} seed{'s' * (seeds > 1)}", *columns, "seconds")
+    title = f"{experiment.name}: {rounds} rounds, {_evaluated(experiment)}{seeds} seed{'s' * (seeds > 1)}"
+    table = plain_table(title, *columns, "seconds")
     top = max(sum(row.best) for row in rows)
     names = [row.name for row in rows]
     settings = Text()
@@ -85,6 +86,12 @@ def of_comparison(experiment: Experiment, rows: Sequence[Row], target: float | N
         cells = [label, spread(row.best), spread(row.final), spread(row.mean_over_rounds), *gains, *reach]
         table.add_row(*cells, f"{row.seconds:.1f}", style="bold green" if sum(row.best) == top else None)
     return Group(table, settings, Text(f"  {folder}", style="green").append("  one directory per run\n", style="dim"))
+
+
+def _evaluated(experiment: Experiment) -> str:
+    """Say which rounds have accuracies, unless all have."""
+    every = experiment.run.evaluate_every
+    return "" if every == 1 else f"evaluated every {every} and after the last, "
 
 
 def _definitions(title: str, entries: Mapping[str, str]) -> Table:

@@ -25,7 +25,7 @@ def _by_bytes(variants: Sequence[Variant]) -> Figure:
     return Curves(
         "accuracy-by-bytes",
         "Accuracy by bytes sent",
-        "One mark per round, against all bytes sent up and down until then. Means over seeds.",
+        "One mark per evaluated round, against all bytes sent up and down until then. Means over seeds.",
         "sent / MB",
         "test accuracy / %",
         [_accuracy_by(variant, lambda r: r.bytes_up + r.bytes_down) for variant in variants],
@@ -37,8 +37,8 @@ def _by_upload(variants: Sequence[Variant]) -> Figure:
     return Curves(
         "accuracy-by-upload",
         "Accuracy by bytes uploaded",
-        "One mark per round, against what clients have sent until then, in the formats in which they send. Means over "
-        "seeds.",
+        "One mark per evaluated round, against what clients have sent until then, in the formats in which they send. Means "
+        "over seeds.",
         "uploaded / MB",
         "test accuracy / %",
         [_accuracy_by(variant, lambda r: r.bytes_up) for variant in variants],
@@ -47,9 +47,9 @@ def _by_upload(variants: Sequence[Variant]) -> Figure:
 
 
 def _accuracy_by(variant: Variant, sent: Callable[[RoundRecord], int]) -> Series:
-    band = variant.over_rounds(lambda r: r.test_accuracy)
-    megabytes = list(accumulate(variant.over_rounds(lambda r: sent(r) / MB).mean))
-    return Series(variant.name, megabytes, [100 * v for v in band.mean], variant.colour)
+    band, bytes_sent = variant.over_rounds(lambda r: r.test_accuracy), variant.over_rounds(lambda r: sent(r) / MB)
+    until = dict(zip(bytes_sent.rounds, accumulate(bytes_sent.mean), strict=True))
+    return Series(variant.name, [until[r] for r in band.rounds], [100 * v for v in band.mean], variant.colour)
 
 
 def _seconds(variants: Sequence[Variant]) -> Figure:
@@ -62,7 +62,8 @@ def _seconds(variants: Sequence[Variant]) -> Figure:
     return Bars(
         "seconds",
         "Time by stage",
-        "Seconds per round, by stage. The median over rounds and seeds, so that a slow first round does not count.",
+        "Seconds per round, by stage: the median over seeds and the rounds that have the stage, so that a slow first "
+        "round does not count.",
         "",
         "seconds in a round",
         [variant.name for variant in variants],

@@ -58,7 +58,7 @@ def _curves(variants: Sequence[Variant], target: float | None) -> Figure:
     return Curves(
         "learning-curves",
         "Test accuracy",
-        f"After each round, on the test data.{_bands(variants)}",
+        f"After each evaluated round, on the test data.{_bands(variants)}",
         "round",
         "test accuracy / %",
         _all(variants, lambda r: r.test_accuracy),
@@ -97,8 +97,8 @@ def results(variants: Sequence[Variant]) -> Table:
         columns,
         rows,
         ("algorithm",),
-        "Test accuracy, mean and standard deviation over seeds. The best round is chosen on the test data, "
-        "so that column is optimistic for every row.",
+        "Test accuracy after evaluated rounds, mean and standard deviation over seeds. The best round is chosen on the "
+        "test data, so that column is optimistic for every row.",
     )
 
 

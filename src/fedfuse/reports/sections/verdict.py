@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from fedfuse.records.record import accuracies
 from fedfuse.records.statistics import best_round, deviation, spread
 from fedfuse.reports import measures
 from fedfuse.reports.elements import Block, Card, Section, Words
@@ -42,10 +43,10 @@ def _state(variants: Sequence[Variant]) -> str:
 
 def _result(leader: Variant, *, alone: bool) -> str:
     row, seeds = leader.row, len(leader.runs)
-    rounds = max(len(run.history) for run in leader.runs)
+    rounds = max(max(accuracies(run.history)) for run in leader.runs)
     over = f" over {seeds} seeds" if seeds > 1 else ""
     who = leader.name if alone else f"{leader.name} has the highest final accuracy: it"
-    when = f" in round {best_round(leader.runs[0]).round}" if seeds == 1 else ""
+    when = f" in round {best_round(leader.runs[0])}" if seeds == 1 else ""
     unit = "round" if rounds == 1 else "rounds"
     final = f"{who} reaches {spread(row.final)} % test accuracy{over} after {rounds} {unit}"
     return f"{final}; its best is {spread(row.best)} %{when}."
