@@ -31,11 +31,17 @@ def report(
         ),
     ] = None,
     target: Target = None,
+    shared_assets: Annotated[
+        bool,
+        typer.Option(
+            "--shared-assets", help="Write plotly to a file beside the page, which all pages of that folder share."
+        ),
+    ] = False,
 ) -> None:
     """Write an HTML report of runs, from their records on disk. It needs no network and no server."""
     if out_file is not None and out_file.is_dir():
         raise FedfuseError(f"--out {out_file} is a folder: name a file, as in {out_file / 'report.html'}")
-    say_where(write_report(*runs, out=out_file, target=target))
+    say_where(write_report(*runs, out=out_file, target=target, shared_assets=shared_assets))
 
 
 @app.command(epilog="Example: `fedfuse watch runs/digits-feddf-seed0`")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from fedfuse.records.amounts import count, mean_count
 from fedfuse.records.record import RoundRecord, accuracies
 
 
@@ -53,19 +54,33 @@ class Row:
 
     def rounds_to(self, target: float) -> str:
         """Mean number of rounds to the target over seeds; `> rounds` if a seed did not reach it."""
-        rounds = [None if r is None else r.round for r in self.reached(target)]
-        if None in rounds:
-            return f"> {max(accuracies(self.runs[0].history))}"
-        return f"{statistics.fmean(r for r in rounds if r is not None):.1f}"
+        spent = self.spent(target)
+        return f"> {spent.rounds:g}" if spent.bound else mean_count(spent.rounds)
 
     def parameters_to(self, target: float) -> str:
         """Mean parameters sent, up and down, to the target: Fed-ET's C_acc(x); `> mean` if a seed did not reach it."""
+        spent = self.spent(target)
+        return f"> {count(spent.parameters)}" if spent.bound else count(spent.parameters)
+
+    def spent(self, target: float) -> Spent:
+        """Return what was spent until the target."""
+        reached = self.reached(target)
+        rounds = [r.round for r in reached if r is not None]
         totals = [
-            _parameters_sent(run, None if r is None else r.round)
-            for run, r in zip(self.runs, self.reached(target), strict=True)
+            _parameters_sent(run, None if r is None else r.round) for run, r in zip(self.runs, reached, strict=True)
         ]
-        text = f"{statistics.fmean(totals):.3g}"
-        return f"> {text}" if None in self.reached(target) else text
+        bound = None in reached
+        last = max(accuracies(self.runs[0].history))  # the last evaluated round
+        return Spent(last if bound else statistics.fmean(rounds), statistics.fmean(totals), bound=bound)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Rounds and parameters until a target, means over seeds. A lower bound if a seed never reached the target."""
+
+    rounds: float
+    parameters: float
+    bound: bool
 
 
 @dataclass(frozen=True)
@@ -74,17 +89,27 @@ class Difference:
 
     mean: float
     error: float | None
+    seeds: int = 1
 
     @classmethod
     def paired(cls, ours: Sequence[float], theirs: Sequence[float]) -> Difference:
         each = [a - b for a, b in zip(ours, theirs, strict=True)]
         error = statistics.stdev(each) / math.sqrt(len(each)) if len(each) > 1 else None
-        return cls(statistics.fmean(each), error)
+        return cls(statistics.fmean(each), error, len(each))
 
     @property
     def clear(self) -> bool:
         """Whether it is more than two standard errors from zero."""
         return self.error is not None and abs(self.mean) > 2 * self.error
+
+    def interval(self) -> tuple[float, float]:
+        """Return the 95 % interval of Student's t: for few seeds it is much wider than two standard errors."""
+        from scipy.special import stdtrit  # takes time, and only reports need it
+
+        if self.error is None:
+            raise ValueError("one seed has no interval")
+        reach = float(stdtrit(self.seeds - 1, 0.975)) * self.error
+        return self.mean - reach, self.mean + reach
 
     def points(self) -> str:
         """Return it in points of accuracy. Within two standard errors of zero it is called noise."""

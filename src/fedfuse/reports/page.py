@@ -14,6 +14,7 @@ from fedfuse.reports.sections import (
     classes,
     clients,
     cost,
+    decision,
     incidents,
     learning,
     origin,
@@ -32,6 +33,7 @@ class Report:
     title: str
     subtitle: str
     sections: Sequence[Section]
+    decision: str = ""  # the sentence on top
 
 
 def report_of(paths: Sequence[Path], target: float | None = None) -> Report:
@@ -65,7 +67,8 @@ def report_of(paths: Sequence[Path], target: float | None = None) -> Report:
         origin.section(variants),
     ]
     title = f"{sweeps[0].experiment}: a sweep" if sweeps else verdict.title(variants)
-    return Report(title, _subtitle(variants[0].runs[0]), [s for s in sections if s is not None])
+    text = decision.of_sweep(sweeps[0], variants) if sweeps else decision.decision(variants)
+    return Report(title, _subtitle(variants[0].runs[0]), [s for s in sections if s is not None], text)
 
 
 def _subtitle(run: StoredRun) -> str:

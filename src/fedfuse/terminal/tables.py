@@ -73,10 +73,10 @@ def of_comparison(experiment: Experiment, rows: Sequence[Row], target: float | N
         columns += [f"rounds to\n{100 * target:g} %", f"parameters\nto {100 * target:g} %"]
     title = f"{experiment.name}: {rounds} rounds, {_evaluated(experiment)}{seeds} seed{'s' * (seeds > 1)}"
     table = plain_table(title, *columns, "seconds")
-    top = max(sum(row.best) for row in rows)
     names = [row.name for row in rows]
     settings = Text()
-    for row in rows:
+    ordered = sorted(rows, key=lambda row: -sum(row.final))  # as in the report
+    for row in ordered:
         label = row.name if names.count(row.name) == 1 else row.algorithm
         if label != row.algorithm:  # settings would widen the column, so list them below
             settings.append(f"  {row.algorithm}\n", style="dim")
@@ -84,7 +84,7 @@ def of_comparison(experiment: Experiment, rows: Sequence[Row], target: float | N
         gain = Difference.paired(row.mean_over_rounds, rows[0].mean_over_rounds)
         gains = [] if len(rows) == 1 else ["" if row is rows[0] else gain.points()]
         cells = [label, spread(row.best), spread(row.final), spread(row.mean_over_rounds), *gains, *reach]
-        table.add_row(*cells, f"{row.seconds:.1f}", style="bold green" if sum(row.best) == top else None)
+        table.add_row(*cells, f"{row.seconds:.1f}", style="bold green" if row is ordered[0] else None)
     return Group(table, settings, Text(f"  {folder}", style="green").append("  one directory per run\n", style="dim"))
 
 
