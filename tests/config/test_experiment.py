@@ -130,7 +130,7 @@ def test_so_does_one_in_an_algorithm(algorithm: str, right: str, file: Path) -> 
 
 def test_an_empty_file_is_one_line(file: Path) -> None:
     for text in ("", "\n# nothing yet\n"):
-        assert error_of(text, file) == f"{file}: is empty: give at least the sections [data] and [models]"
+        assert error_of(text, file) == f"{file}: is empty: give at least the section [data]"
 
 
 def test_deep_nesting_is_no_toml(file: Path) -> None:

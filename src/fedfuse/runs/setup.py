@@ -21,10 +21,12 @@ from fedfuse.data.federation import Federation, federate
 from fedfuse.data.sources import load_from
 from fedfuse.data.sources.location import Location
 from fedfuse.data.texts.encoding import encode_federation
+from fedfuse.fusion.distillers import DoesNotFitError
 from fedfuse.local.uploads import check_uploads
 from fedfuse.models import precision, processor
 from fedfuse.models.precision import Precision
 from fedfuse.packing import FULL
+from fedfuse.runs.fit import fit, key_of
 from fedfuse.select import cohort_size
 from fedfuse.threads import cores, threads
 from fedfuse.types import FedfuseError
@@ -40,6 +42,7 @@ class Setup:
     algorithm: Algorithm
     roles: Roles
     ctx: Context
+    notes: tuple[str, ...] = ()  # settings of the algorithm that were fitted to the data, one line each
 
     @property
     def federation(self) -> Federation:
@@ -79,7 +82,10 @@ def check_setup(setup: Setup) -> None:
         except FedfuseError as error:
             raise ConfigError([Problem(f"models.{key}", arch, str(error))]) from error
     check_uploads(setup.ctx)
-    check_parts(setup.algorithm, setup.ctx)
+    try:
+        check_parts(setup.algorithm, setup.ctx)
+    except DoesNotFitError as error:
+        raise DoesNotFitError(error.text, lambda name: key_of(setup.experiment, name) or name) from error
 
 
 def _samples(federation: Federation) -> dict[str, Batch]:
@@ -124,8 +130,9 @@ def _check_run(setup: Setup) -> None:
 def set_up(experiment: Experiment, federation: Federation, device: torch.device | None = None) -> Setup:
     """Build the algorithm and the context for this federation. They are the same in every process of a run.
 
-    device: where this process computes, instead of the experiment's device.
+    Settings that the user left to their defaults are fitted to the data. device: where this process computes, instead of the experiment's device.
     """
+    experiment, notes = fit(experiment, federation)
     algorithm = experiment.algorithm.build()
     roles = _roles(experiment, algorithm)
     column = experiment.models.capability
@@ -143,7 +150,7 @@ def set_up(experiment: Experiment, federation: Federation, device: torch.device 
         server=roles.server,
         precisions=precisions,
     )
-    return Setup(experiment, algorithm, roles, ctx)
+    return Setup(experiment, algorithm, roles, ctx, notes)
 
 
 def _nets(experiment: Experiment, federation: Federation, device: torch.device | None) -> Nets:
