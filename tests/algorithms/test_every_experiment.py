@@ -18,7 +18,7 @@ from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Rows, Source
 from fedfuse.data.texts.store import Texts
 from fedfuse.records import events
-from fedfuse.runs import setup as setup_module
+from fedfuse.runs import setup as runs_setup
 from fedfuse.runs.run import run
 from fedfuse.runs.setup import check_setup, load_federation, set_up
 from fedfuse.types import FedfuseError
@@ -76,7 +76,7 @@ def test_every_algorithm_fits_every_experiment(name: str, monkeypatch: pytest.Mo
         if (arch, inputs["shape"]) not in tried:
             tried[arch, inputs["shape"]] = models.check(arch, **inputs)
 
-    monkeypatch.setattr(setup_module, "models", SimpleNamespace(check=check_once))
+    monkeypatch.setattr(runs_setup, "models", SimpleNamespace(check=check_once))
     # The stand-ins are smaller than the data: a client may have fewer examples.
     small = {"partition.min_size": 1} if load(name).partition.scheme in ("dirichlet", "column") else {}
     small = {"partition.minor": 2} if load(name).partition.scheme == "step" else small
@@ -110,19 +110,19 @@ def test_every_algorithm_runs(name: str, tmp_path: Path) -> None:
 def test_a_schedule_that_nobody_set_is_fitted_to_the_pool_and_a_line_says_so(tmp_path: Path, cli: CommandLine) -> None:
     line = "fedbe: to fit a pool of 259 images, algorithm.cycle = 1, not 25; algorithm.swa_start = 18, not 250"
     short = ("-r", "1", "--set", "local.epochs=1", "--set", "run.fraction=0.2", "--set", "algorithm.samples=1")
-    done = cli("run", "digits", "-a", "fedbe", *short, "--no-report", "--out", str(tmp_path / "run"))
-    assert line in " ".join(done.output.split())
+    done = cli.here("run", "digits", "-a", "fedbe", *short, "--no-report", "--out", str(tmp_path / "run"))
+    assert line in " ".join(done.text.split())
     assert line in [event.text for event in events.read(tmp_path / "run" / "events.jsonl")]
     stored = load(tmp_path / "run" / "experiment.toml")
     assert (stored.algorithm.settings["swa_start"], stored.algorithm.settings["cycle"]) == (18, 1)
-    assert line in " ".join(cli("check", "digits", "-a", "fedbe").output.split())
+    assert line in " ".join(cli.here("check", "digits", "-a", "fedbe").text.split())
 
 
 @pytest.mark.parametrize(
     ("algorithm", "settings", "message"),
     [
-        ("fedbe", {"algorithm.swa_start": 250, "algorithm.cycle": 25}, "lower algorithm.swa_start or algorithm.cycle, raise"),
-        ("feddf", {"algorithm.batch_size": 300}, "less than one batch of 300: give it more, or lower algorithm.batch_size"),
+        ("fedbe", {"algorithm.swa_start": 250}, "lower algorithm.swa_start or algorithm.cycle, raise algorithm.epochs"),
+        ("feddf", {"algorithm.batch_size": 300}, "one batch of 300: give it more, or lower algorithm.batch_size"),
         ("feddf", {"algorithm.distiller": {"name": "adam", "batch_size": 300}}, "less than one batch of 300"),
         ("one-shot", {"run.rounds": 3}, "set run.rounds = 1"),
     ],

@@ -246,7 +246,9 @@ def stated_settings(section: NamedSection) -> set[str]:
     keys = set()
     for name, value in section.settings.items():
         if isinstance(value, PartSection):
-            defaults = {p.name: signature.default_of(value.function(), p) for p in signature.settings_of(value.function())}
+            defaults = {
+                p.name: signature.default_of(value.function(), p) for p in signature.settings_of(value.function())
+            }
             keys |= {f"{name}.{key}" for key, inner in value.settings.items() if inner != defaults.get(key)}
         else:
             keys |= set(flatten({name: value}))

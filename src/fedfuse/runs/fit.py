@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedfuse import signature
-from fedfuse.algorithm import parts_of
+from fedfuse.algorithm import Algorithm, parts_of
 from fedfuse.config.experiment import Experiment
 from fedfuse.config.values import format_value
 from fedfuse.data.examples import Examples
@@ -21,13 +21,13 @@ from fedfuse.models.defaults import AUTO, default_models
 Settings = dict[str, Any]
 
 
-def fit(experiment: Experiment, federation: Federation) -> tuple[Experiment, tuple[str, ...]]:
+def fit(experiment: Experiment, algorithm: Algorithm, federation: Federation) -> tuple[Experiment, tuple[str, ...]]:
     """Return the experiment with settings that fit its data, and a line for each change of an algorithm's default.
 
     A setting that the user stated is never changed: if it does not fit, the checks say so.
     """
     changes, notes = _models(experiment, federation.train), []
-    for settings, note in (_rounds(experiment), _schedule(experiment, federation)):
+    for settings, note in (_rounds(experiment, algorithm), _schedule(experiment, algorithm, federation)):
         changes |= settings
         notes += [note] if settings else []
     return (experiment.with_settings(changes) if changes else experiment), tuple(notes)
@@ -40,19 +40,20 @@ def _models(experiment: Experiment, train: Examples) -> Settings:
     return {"models.clients": clients} | ({"models.server": server} if experiment.models.server is None else {})
 
 
-def _rounds(experiment: Experiment) -> tuple[Settings, str]:
-    name, rounds = experiment.algorithm.name, experiment.algorithm.build().rounds
+def _rounds(experiment: Experiment, algorithm: Algorithm) -> tuple[Settings, str]:
+    rounds = algorithm.rounds
     if rounds in (None, experiment.run.rounds) or experiment.states("run.rounds"):
         return {}, ""
-    return {"run.rounds": rounds}, f"{name}: run.rounds = {rounds}, not {experiment.run.rounds}"
+    return {"run.rounds": rounds}, f"{algorithm.name}: run.rounds = {rounds}, not {experiment.run.rounds}"
 
 
-def _schedule(experiment: Experiment, federation: Federation) -> tuple[Settings, str]:
+def _schedule(experiment: Experiment, algorithm: Algorithm, federation: Federation) -> tuple[Settings, str]:
     """Return the settings of the distiller that must change for this pool."""
+
     def free(setting: str) -> bool:
         return not any(experiment.states(f"algorithm.{place}{setting}") for place in ("", "distiller."))
 
-    for distiller, rows in _learnings(experiment, federation):
+    for distiller, rows in _learnings(algorithm, federation):
         other = fitted(distiller, rows, is_images(federation.train), free)
         if not is_dataclass(distiller) or other == distiller:
             continue
@@ -63,13 +64,13 @@ def _schedule(experiment: Experiment, federation: Federation) -> tuple[Settings,
             f"{key_of(experiment, n)} = {format_value(getattr(other, n))}, not {format_value(getattr(distiller, n))}"
             for n in names
         ]
-        note = f"{experiment.algorithm.name}: to fit a pool of {rows:,} {_kind(federation.train)}, {'; '.join(texts)}"
+        note = f"{algorithm.name}: to fit a pool of {rows:,} {_kind(federation.train)}, {'; '.join(texts)}"
         return {key_of(experiment, name): getattr(other, name) for name in names}, note
     return {}, ""
 
 
-def _learnings(experiment: Experiment, federation: Federation) -> Iterator[Any]:
-    for part in parts_of(experiment.algorithm.build()):
+def _learnings(algorithm: Algorithm, federation: Federation) -> Iterator[Any]:
+    for part in parts_of(algorithm):
         learning = part.learning(federation) if isinstance(part, LearnsFromPool) else None
         if learning is not None:
             yield learning
@@ -79,7 +80,9 @@ def key_of(experiment: Experiment, setting: str) -> str:
     """Return the full key of a distiller's setting; empty if the algorithm has no such setting."""
     function = experiment.algorithm.function()
     names = {parameter.name for parameter in signature.settings_of(function)}
-    return f"algorithm.{setting}" if setting in names else f"algorithm.distiller.{setting}" if "distiller" in names else ""
+    return (
+        f"algorithm.{setting}" if setting in names else f"algorithm.distiller.{setting}" if "distiller" in names else ""
+    )
 
 
 def is_images(examples: Examples) -> bool:

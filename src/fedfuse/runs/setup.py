@@ -130,10 +130,12 @@ def _check_run(setup: Setup) -> None:
 def set_up(experiment: Experiment, federation: Federation, device: torch.device | None = None) -> Setup:
     """Build the algorithm and the context for this federation. They are the same in every process of a run.
 
-    Settings that the user left to their defaults are fitted to the data. device: where this process computes, instead of the experiment's device.
+    Settings that the user left to their defaults are fitted to the data.
+    device: where this process computes, instead of the experiment's device.
     """
-    experiment, notes = fit(experiment, federation)
     algorithm = experiment.algorithm.build()
+    experiment, notes = fit(experiment, algorithm, federation)
+    algorithm = experiment.algorithm.build() if notes else algorithm
     roles = _roles(experiment, algorithm)
     column = experiment.models.capability
     capability = None if column is None else federation.client_means(column)
@@ -164,7 +166,7 @@ def load_federation(experiment: Experiment, location: Location | None = None) ->
     location = location or Location.at()
     pool = experiment.data.pool
     federation = federate(
-        load_from(location, experiment.data.source, experiment.data.settings),
+        load_from(location, experiment.data.source, experiment.data.settings, users=_user_columns(experiment)),
         scheme=partial(experiment.partition.function(), **experiment.partition.settings),
         clients=experiment.partition.clients,
         validation=experiment.data.validation,
@@ -181,6 +183,17 @@ def load_federation(experiment: Experiment, location: Location | None = None) ->
     train, validation, test = (_with_statistics(examples, statistics) for examples in sets)
     unlabeled = None if federation.pool is None else _with_statistics(federation.pool, statistics)
     return replace(federation, train=train, validation=validation, test=test, pool=unlabeled)
+
+
+def _user_columns(experiment: Experiment) -> tuple[str, ...]:
+    """Return the columns by which clients, pool or capabilities are told apart."""
+    partition, pool = experiment.partition, experiment.data.pool
+    columns = [
+        partition.settings.get("column") if partition.scheme == "column" else None,
+        None if pool is None else pool.settings.get("column"),
+        experiment.models.capability,
+    ]
+    return tuple(dict.fromkeys(column for column in columns if column is not None))
 
 
 def _architectures(experiment: Experiment) -> list[str]:
