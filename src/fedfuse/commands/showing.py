@@ -39,8 +39,8 @@ def check(
     It refuses whatever `run` refuses with the same options.
     """
     look_in(data_dir)
-    definition = load(experiment, dotted_settings(set_, algorithm))
-    out.print(tables.of_check(definition, check_experiment(definition).federation))
+    setup = check_experiment(load(experiment, dotted_settings(set_, algorithm)))
+    out.print(tables.of_check(setup.experiment, setup.federation, setup.notes))
 
 
 @app.command(epilog="Example: `fedfuse partition digits --set partition.alpha=1.0 --picture clients.svg`")

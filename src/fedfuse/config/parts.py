@@ -22,6 +22,7 @@ from fedfuse.algorithms.decentralised_logits.topology import Complete, RandomNei
 from fedfuse.algorithms.ds_fl.entropy_reduction import EntropyReduced
 from fedfuse.algorithms.settings import missing_setting
 from fedfuse.config.named import NamedSection, Problem
+from fedfuse.dotted import flatten
 from fedfuse.fusion import (
     SGD,
     SWA,
@@ -235,6 +236,23 @@ class AlgorithmSection(NamedSection):
         if not isinstance(algorithm, Algorithm):
             raise FedfuseError(f"algorithm {self.name!r} returned a {type(algorithm).__name__}, not an Algorithm")
         return algorithm
+
+
+def stated_settings(section: NamedSection) -> set[str]:
+    """Return the settings that a section states, as dotted keys, before its defaults are filled in.
+
+    Of a part that was given as a Python object, those that differ from the part's defaults.
+    """
+    keys = set()
+    for name, value in section.settings.items():
+        if isinstance(value, PartSection):
+            defaults = {
+                p.name: signature.default_of(value.function(), p) for p in signature.settings_of(value.function())
+            }
+            keys |= {f"{name}.{key}" for key, inner in value.settings.items() if inner != defaults.get(key)}
+        else:
+            keys |= set(flatten({name: value}))
+    return keys
 
 
 def stated_twice(function: signature.Function, settings: Mapping[str, Any]) -> list[tuple[str, str]]:

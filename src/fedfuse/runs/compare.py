@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedfuse.config.experiment import Experiment
-from fedfuse.config.overlay import algorithm_settings, overlaid
+from fedfuse.config.overlay import algorithm_settings
 from fedfuse.data.sources.location import Location
 from fedfuse.files import slug
 from fedfuse.records.directory import EXPERIMENT
@@ -28,9 +28,9 @@ def variants(
 
     Cohorts are drawn in the same way for all algorithms, even where an algorithm's paper draws them differently.
     """
-    base = overlaid(experiment.resolved(), {"run.selection": experiment.run.selection or "uniform"})
+    base = experiment.with_settings({"run.selection": experiment.run.selection or "uniform"})
     return {
-        (seed, name): Experiment(**overlaid(base, {**algorithm_settings(name), "run.seed": seed}))
+        (seed, name): base.with_settings({**algorithm_settings(name), "run.seed": seed})
         for seed in seeds
         for name in algorithms
     }

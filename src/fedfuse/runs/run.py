@@ -179,6 +179,8 @@ class _Running:
         server, self.history, self.lines = recover(ctx, engine, self.path, self.fingerprint, self._warn)
         place = "" if ctx.nets.device.type == "cpu" else f" · on {ctx.nets.device}"
         self.display.begin(f"{self.experiment.name} · {algorithm.name}{place}", ctx.rounds, self.history)
+        for note in self.setup.notes if not self.history else ():
+            self._warn(note)
         observers = [*trackers(self.experiment.run.track, self._warn), *observers]
         with self._observed(observers):
             for number in range(server.round + 1, ctx.rounds + 1):

@@ -126,7 +126,8 @@ def catalogue() -> list[Table]:
     return [_definitions(title, entries[title]) for title in order]
 
 
-def of_check(experiment: Experiment, federation: Federation) -> RenderableType:
+def of_check(experiment: Experiment, federation: Federation, notes: Sequence[str] = ()) -> RenderableType:
+    """Show what was checked. `notes` are lines about settings that were fitted to the data."""
     sizes = [len(part) for part in federation.parts]
     texts = text_facts(federation)
     return _definitions(
@@ -141,6 +142,7 @@ def of_check(experiment: Experiment, federation: Federation) -> RenderableType:
             **({} if texts is None else {"texts": f"{_lengths(texts.train)}; {texts.vocabulary:,} tokens are known"}),
             "models": ", ".join(experiment.models.weights),
             "algorithm": experiment.algorithm.name,
+            **({"fitted": "\n".join(notes)} if notes else {}),
             "fingerprint": federation.fingerprint[:16],
         },
     )

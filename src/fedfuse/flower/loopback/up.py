@@ -26,7 +26,10 @@ def up(experiment: Experiment, path: Path, deployment: Deployment, display: Disp
     """Start a federation with a node for each client, run the experiment in `path`, and stop the federation."""
     if (path / EXPERIMENT).exists() and not deployment.resume:
         raise FedfuseError(f"{path} already holds a run: continue with --resume, or choose another --out")
-    check(experiment)
+    setup = check(experiment)
+    experiment = setup.experiment  # with what was fitted to the data: nodes read it from a file
+    for note in setup.notes:
+        display.warn(note)
     folder = (path / FOLDER).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     with (
