@@ -18,7 +18,7 @@ class WithHistory(Protocol):
     def history(self) -> Sequence[RoundRecord]: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Row:
     """The runs of one algorithm, one per seed."""
 
@@ -42,9 +42,17 @@ class Row:
     def mean_over_rounds(self) -> list[float]:
         return [statistics.fmean(r.test_accuracy for r in run.history) for run in self.runs]
 
+    def mean_by_round(self) -> list[float]:
+        """Return the mean test accuracy over seeds after each round that all runs have."""
+        histories = [run.history[:] for run in self.runs]
+        return [statistics.fmean(r.test_accuracy for r in records) for records in zip(*histories, strict=False)]
+
     @property
     def seconds(self) -> float:
         return sum(sum(r.seconds.values()) for run in self.runs for r in run.history)
+
+    def __repr__(self) -> str:
+        return f"Row({self.algorithm!r}, {len(self.runs)} runs, final accuracy {spread(self.final)} %)"
 
     def reached(self, target: float) -> list[RoundRecord | None]:
         """Return for each seed the first round at or above the target, or None."""

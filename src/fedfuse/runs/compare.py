@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedfuse.config.experiment import Experiment
 from fedfuse.config.overlay import algorithm_settings, overlaid
@@ -14,8 +15,10 @@ from fedfuse.data.sources.location import Location
 from fedfuse.files import slug
 from fedfuse.records.directory import EXPERIMENT
 from fedfuse.records.statistics import Row
-from fedfuse.runs.display import Display, Silent
-from fedfuse.runs.run import Run, run
+from fedfuse.runs.display import Display
+from fedfuse.runs.progress import from_python
+from fedfuse.runs.result import Comparison, Run
+from fedfuse.runs.run import run
 from fedfuse.runs.setup import check_setup, load_federation, set_up
 from fedfuse.types import FedfuseError
 
@@ -41,29 +44,53 @@ def compare(
     *,
     seeds: Sequence[int] | None = None,
     out: str | Path | None = None,
+    progress: bool = True,
     display: Display | None = None,
-) -> list[Row]:
+) -> Comparison:
     """Run everything that is not finished under `out`, and return a row per algorithm. Check all before the first run.
 
     algorithms: as on the command line, `fedavg` or `fedprox(mu=0.1)`. seeds: by default only the experiment's own.
+    progress, display: as of `run`.
     """
-    display, folder = display or Silent(), Path(out or default_folder(experiment))
+    folder = Path(out or default_folder(experiment))
     seeds = seeds or [experiment.run.seed]
     experiments, runs = variants(experiment, algorithms, seeds), dict[tuple[int, str], Run]()
-    location = Location.at(progress=display.preparing)
-    for seed in seeds:
-        federation = load_federation(experiments[seed, algorithms[0]], location)  # the same for all algorithms
-        for name in algorithms if seed == seeds[0] else ():
-            try:
-                check_setup(set_up(experiments[seed, name], federation))
-            except FedfuseError as error:
-                raise FedfuseError(f"{name}: {error}") from error
-        for name in algorithms:
-            display.run_of_many(len(runs) + 1, len(experiments))
-            path = folder / f"{slug(name, '=')}-seed{seed}"
-            resume = (path / EXPERIMENT).exists()
-            runs[seed, name] = run(experiments[seed, name], path, resume=resume, display=display, federation=federation)
-    return [Row(name, [runs[seed, name] for seed in seeds]) for name in algorithms]
+    _refuse_doubles(experiments, algorithms, seeds)
+    with from_python(display, progress) as shown:
+        location = Location.at(progress=shown.preparing)
+        for seed in seeds:
+            federation = load_federation(experiments[seed, algorithms[0]], location)  # the same for all algorithms
+            for name in algorithms if seed == seeds[0] else ():
+                try:
+                    check_setup(set_up(experiments[seed, name], federation))
+                except FedfuseError as error:
+                    raise FedfuseError(f"{name}: {error}") from error
+            for name in algorithms:
+                shown.run_of_many(len(runs) + 1, len(experiments))
+                path = folder / f"{slug(name, '=')}-seed{seed}"
+                resume = (path / EXPERIMENT).exists()
+                runs[seed, name] = run(
+                    experiments[seed, name], path, resume=resume, display=shown, federation=federation
+                )
+    return Comparison([Row(name, [runs[seed, name] for seed in seeds]) for name in algorithms], folder)
+
+
+def _refuse_doubles(
+    experiments: Mapping[tuple[int, str], Experiment], algorithms: Sequence[str], seeds: Sequence[int]
+) -> None:
+    """Raise an error if there is nothing to compare, or twice the same: algorithm with all its settings, or seed."""
+    if not algorithms:
+        raise FedfuseError("compare: there is no algorithm: name at least one, as in fedavg")
+    if len(set(seeds)) < len(seeds):
+        raise FedfuseError(f"seeds = {list(seeds)}: a seed is given twice: give each once")
+    before: list[tuple[str, dict[str, Any]]] = []
+    for name in algorithms:
+        settings = experiments[seeds[0], name].resolved()
+        for other, others in before:
+            if settings == others:
+                same = "is given twice" if name == other else f"has the same settings as {other}"
+                raise FedfuseError(f"{name} {same}: leave one of them out")
+        before.append((name, settings))
 
 
 def default_folder(experiment: Experiment) -> Path:
