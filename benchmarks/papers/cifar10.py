@@ -15,6 +15,7 @@ from pathlib import Path
 from time import perf_counter
 
 from drawing import COLOURS, INK, band, panels, save
+from fedfuse.terminal.progress import Lines
 from rich.console import Console
 from rich.table import Table
 
@@ -23,7 +24,6 @@ from fedfuse.records.record import RoundRecord
 from fedfuse.records.statistics import Row
 from fedfuse.reports import measures
 from fedfuse.runs.compare import compare
-from fedfuse.terminal.progress import Lines
 
 
 def experiment(alpha: float, given: argparse.Namespace) -> fedfuse.Experiment:

@@ -13,13 +13,13 @@ import argparse
 from pathlib import Path
 
 from drawing import curves
+from fedfuse.terminal.progress import Lines
 from rich.console import Console
 
 import fedfuse
 from fedfuse.records.statistics import Row
 from fedfuse.runs.compare import compare
 from fedfuse.terminal import tables
-from fedfuse.terminal.progress import Lines
 
 # The pool has 259 examples, 2 batches an epoch: FedBE's 20 epochs would end before SWA collects its first model.
 # Its schedule keeps the paper's shape (collecting after a sixth of the steps) over 300 steps; a flipped digit is none.

@@ -15,13 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from drawing import COLOURS, INK, panels, save
+from fedfuse.terminal.progress import Lines
 from rich.console import Console
 from rich.table import Table
 
 import fedfuse
 from fedfuse.records.statistics import Difference, Row, spread
 from fedfuse.runs.compare import compare
-from fedfuse.terminal.progress import Lines
 
 EPOCHS = (1, 5, 20, 80)
 ALGORITHMS = ("fedavg", "feddf(steps=500)")

@@ -199,6 +199,11 @@ def _check_arguments(function: Callable[..., Algorithm], arguments: Mapping[str,
     hints, parameters = get_type_hints(function, include_extras=True), signature(function).parameters
     for name, value in arguments.items():
         for kind in (hints.get(name), *get_args(hints.get(name))):
+            if kind is Algorithm and isinstance(value, str):
+                raise FedfuseError(
+                    f"{name} = {value!r}: give an Algorithm, as in {name}=fedprox(mu=0.1); names are for files and the "
+                    "command line"
+                )
             if is_protocol(kind) and value is not None and not isinstance(value, str | type):
                 _check_kind(name, value, kind)
             if not isinstance(kind, SettingOf) or value is None:

@@ -17,8 +17,10 @@ from fedfuse.config.named import ConfigError, NamedSection
 from fedfuse.config.overlay import overlaid
 from fedfuse.config.parts import AlgorithmSection, stated_settings
 from fedfuse.config.sections import DataSection, ModelsSection, PartitionSection, RunSection
+from fedfuse.config.values import format_value
 from fedfuse.dotted import flatten
 from fedfuse.local_settings import LocalSettings
+from fedfuse.notebook import table
 from fedfuse.types import FedfuseError
 
 SECTIONS = ("data", "partition", "models", "local", "algorithm", "run")
@@ -76,6 +78,30 @@ class Experiment(BaseModel):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Experiment) and self.resolved() == other.resolved()
+
+    def __repr__(self) -> str:
+        return f"Experiment({', '.join(f'{key}: {value}' for key, value in self._summary().items())})"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        rows = [(key, format_value(value)) for key, value in flatten(self.resolved()).items() if key != "name"]
+        return (
+            table(f"Experiment {self.name}", (), self._summary().items())
+            + f"<details><summary>all settings</summary>{table('', ('key', 'value'), rows)}</details>"
+        )
+
+    def _summary(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "data": self.data.source,
+            "clients": self.partition.clients,
+            "partition": self.partition.scheme,
+            "models": ", ".join(self.models.weights),
+            "algorithm": self.algorithm.name,
+            "rounds": self.run.rounds,
+            "seed": self.run.seed,
+        }
 
     @property
     def local_objects(self) -> list[str]:

@@ -22,6 +22,7 @@ from fedfuse.algorithms.decentralised_logits.topology import Complete, RandomNei
 from fedfuse.algorithms.ds_fl.entropy_reduction import EntropyReduced
 from fedfuse.algorithms.settings import missing_setting
 from fedfuse.config.named import NamedSection, Problem
+from fedfuse.config.values import parse_call
 from fedfuse.dotted import flatten
 from fedfuse.fusion import (
     SGD,
@@ -112,7 +113,20 @@ def section_of(value: Any, protocol: Any) -> dict[str, Any]:
     return {"name": name, **{key: file_value(v, hints[key]) for key, v in settings.items()}}
 
 
-class PartSection(NamedSection):
+class CallSection(NamedSection):
+    """A section that may also be written like a call: `fedprox(mu=0.1)`, `package.module:function(lr=0.03)`."""
+
+    @classmethod
+    def from_text(cls, text: str) -> dict[str, Any]:
+        if "(" not in text or text.startswith(signature.LOCAL):
+            return {cls.key: text}
+        name, settings = parse_call(text)
+        if cls.key in settings:
+            raise ValueError(f"{cls.key} stands before the brackets: leave it out of them")
+        return {cls.key: name, **settings}
+
+
+class PartSection(CallSection):
     """A part of an algorithm: its name and its settings."""
 
     key: ClassVar[str] = "name"
@@ -165,7 +179,7 @@ def _build(value: Any) -> Any:
     return value.build() if isinstance(value, PartSection | AlgorithmSection) else value
 
 
-class AlgorithmSection(NamedSection):
+class AlgorithmSection(CallSection):
     """The algorithm by name, and its hyperparameters."""
 
     key, what, catalogue = "name", "algorithm", ALGORITHMS

@@ -18,8 +18,8 @@ from fedfuse.engines import Engine
 from fedfuse.flower.engine import HELLO, OverGrid
 from fedfuse.flower.roster import Roster
 from fedfuse.records.directory import SCRATCH
+from fedfuse.runs.progress import Lines
 from fedfuse.runs.run import EngineMaker, refuse_local_objects, run
-from fedfuse.terminal.progress import Lines
 from fedfuse.types import FedfuseError
 
 TYPES = {"out": (str,), "resume": (bool,), "timeout": (float, int), "wait": (float, int), "start": (int,)}

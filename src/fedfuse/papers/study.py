@@ -19,7 +19,7 @@ from fedfuse.papers.item import Group, Item, Row, ScaleName
 from fedfuse.papers.result import Curves, Result
 from fedfuse.records.record import RoundRecord
 from fedfuse.records.statistics import WithHistory
-from fedfuse.runs.compare import Comparison, compare_all
+from fedfuse.runs.compare import Planned, compare_all
 from fedfuse.runs.display import Display, Silent
 from fedfuse.types import FedfuseError
 
@@ -77,7 +77,7 @@ def _compared(
 ) -> tuple[Curves, Curves]:
     algorithms = {group.name: _algorithms(item, group, scale) for group in item.groups}
     comparisons = [
-        Comparison(experiment_of(item, group, scale, settings), algorithms[group.name], out / slug(group.name, "="))
+        Planned(experiment_of(item, group, scale, settings), algorithms[group.name], out / slug(group.name, "="))
         for group in item.groups
     ]
     curves, sent = {}, {}

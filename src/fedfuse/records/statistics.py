@@ -19,7 +19,7 @@ class WithHistory(Protocol):
     def history(self) -> Sequence[RoundRecord]: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Row:
     """The runs of one algorithm, one per seed. Only rounds that were evaluated have an accuracy to count."""
 
@@ -44,9 +44,21 @@ class Row:
     def mean_over_rounds(self) -> list[float]:
         return [statistics.fmean(accuracies(run.history).values()) for run in self.runs]
 
+    def by_round(self) -> dict[int, list[float]]:
+        """Return the accuracies over the seeds by round, for the rounds that all of them have evaluated."""
+        each = [accuracies(run.history) for run in self.runs]
+        return {number: [one[number] for one in each] for number in each[0] if all(number in one for one in each)}
+
+    def mean_by_round(self) -> list[float]:
+        """Return the mean accuracy over the seeds, for each evaluated round."""
+        return [statistics.fmean(values) for values in self.by_round().values()]
+
     @property
     def seconds(self) -> float:
         return sum(sum(r.seconds.values()) for run in self.runs for r in run.history)
+
+    def __repr__(self) -> str:
+        return f"Row({self.algorithm!r}, {len(self.runs)} runs, final accuracy {spread(self.final)} %)"
 
     def reached(self, target: float) -> list[RoundRecord | None]:
         """Return for each seed the first evaluated round at or above the target, or None."""

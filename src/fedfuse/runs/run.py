@@ -6,9 +6,9 @@ import platform
 import resource
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -46,36 +46,19 @@ from fedfuse.records.lines import Lines
 from fedfuse.records.observer import Observer, RunInfo
 from fedfuse.records.record import RoundRecord
 from fedfuse.records.sealed import digest
-from fedfuse.records.statistics import best_round
 from fedfuse.round import run_round
-from fedfuse.runs.display import Display, Silent
+from fedfuse.runs.display import Display
+from fedfuse.runs.progress import from_python
 from fedfuse.runs.recover import recover
+from fedfuse.runs.result import Run as Run
 from fedfuse.runs.setup import Setup, check_setup, load_federation, set_up
 from fedfuse.select import cohort_size, select
 from fedfuse.threads import cores
 from fedfuse.tracking import trackers
-from fedfuse.types import FedfuseError, ServerState, Snapshot
+from fedfuse.types import FedfuseError, ServerState
 
 # Returns an engine for this experiment and directory and, if it knows them, the clients' capabilities (K,).
 EngineMaker = Callable[[Experiment, Federation, Path], tuple[Engine, Tensor | None]]
-
-
-@dataclass(frozen=True)
-class Run:
-    """A finished run: its directory, its rounds, and the server's models."""
-
-    path: Path
-    history: Sequence[RoundRecord]
-    models: Mapping[str, Snapshot]
-
-    @property
-    def best(self) -> RoundRecord:
-        """The round with the highest test accuracy, of those that were evaluated."""
-        return self.history[best_round(self) - 1]
-
-    @property
-    def final(self) -> RoundRecord:
-        return self.history[-1]
 
 
 def run(
@@ -83,6 +66,7 @@ def run(
     out: str | Path | None = None,
     *,
     resume: bool = False,
+    progress: bool = True,
     display: Display | None = None,
     observers: Sequence[Observer] = (),
     engines: EngineMaker | None = None,
@@ -90,16 +74,15 @@ def run(
 ) -> Run:
     """Run all rounds in the directory `out`, or with `resume` the remaining ones. Every finished round is on disk.
 
-    engines: creates the engine; by default clients run on this machine. federation: the experiment's data, if it is
-    already loaded.
+    progress: show it in a notebook and on a terminal. display: shows it instead. engines: creates the engine; by
+    default clients run on this machine. federation: the experiment's data, if it is already loaded.
     """
     path = Path(out) if out is not None else default_path(experiment, resume)
-    display = display or Silent()
     if resume:
         refuse_local_objects(experiment, "resume: another process")
-    try:
+    with _named_errors(path), from_python(display, progress) as shown:
         _refuse_to_overwrite(path, resume)
-        data = federation or load_federation(experiment, Location.at(progress=display.preparing))
+        data = federation or load_federation(experiment, Location.at(progress=shown.preparing))
         setup = set_up(experiment, data)
         check_setup(setup)
         path.mkdir(parents=True, exist_ok=True)
@@ -107,7 +90,14 @@ def run(
             _refuse_to_overwrite(path, resume)
             if not has_rounds(path):
                 _clear(path)
-            return _Running(setup, path, display).run(observers, engines or local_engine)
+            return _Running(setup, path, shown).run(observers, engines or local_engine)
+
+
+@contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
+    """Raise a FedfuseError that says what is kept in `path`, if memory or the disk ends the run inside the block."""
+    try:
+        yield
     except BrokenPipeError:
         raise
     except torch.OutOfMemoryError as error:

@@ -29,6 +29,7 @@ from fedfuse.packing import FULL
 from fedfuse.runs.fit import fit, key_of
 from fedfuse.select import cohort_size
 from fedfuse.threads import cores, threads
+from fedfuse.tracking import is_installed
 from fedfuse.types import FedfuseError
 
 WORKERS_PER_CORE = 8  # worker processes: each holds PyTorch and its clients' models
@@ -109,7 +110,7 @@ def _samples(federation: Federation) -> dict[str, Batch]:
 
 
 def _check_run(setup: Setup) -> None:
-    """Raise an error if the machine or the federation is too small for the settings of [run]."""
+    """Raise an error if the machine lacks what [run] asks for, or the federation is too small for it."""
     run, machine = setup.experiment.run, cores()
     cohort = cohort_size(len(setup.federation), run.fraction)
     problems = []
@@ -123,6 +124,9 @@ def _check_run(setup: Setup) -> None:
     if run.quorum > cohort:
         right = f"a round asks {cohort} of {len(setup.federation)} clients: lower it, or raise run.fraction"
         problems.append(Problem("run.quorum", run.quorum, right))
+    for name in run.track:
+        if not is_installed(name):
+            problems.append(Problem("run.track", name, f'is not installed: pip install "fedfuse[{name}]"'))
     if problems:
         raise ConfigError(problems)
 

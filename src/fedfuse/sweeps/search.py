@@ -20,7 +20,8 @@ from fedfuse.records import record
 from fedfuse.records.directory import EXPERIMENT, ROUNDS, write_or_compare
 from fedfuse.records.directory import NO_BIT as RUN_NO_BIT
 from fedfuse.records.record import RoundRecord
-from fedfuse.runs.display import Display, Silent
+from fedfuse.runs.display import Display
+from fedfuse.runs.progress import from_python
 from fedfuse.runs.run import provenance, run
 from fedfuse.runs.setup import check
 from fedfuse.sweeps import results, space
@@ -103,26 +104,32 @@ def sweep(
     seed: int = 0,
     seeds: int = 1,
     prune: Median | None = MEDIAN,
+    progress: bool = True,
     display: Display | None = None,
 ) -> Sweep:
     """Run trials until `out` holds `trials` of them, and return all results.
 
     `space` maps each dotted key to a `Range`, a `Choice`, or text as on the command line: "0.01..1:log". `seed` is the
     seed of the proposals. A trial has `seeds` runs, with consecutive seeds that start at the experiment's own.
+    `progress` and `display` are as of `run`.
     """
     parameters = {key: parse_parameter(key, p) if isinstance(p, str) else p for key, p in space.items()}
     if min(trials, seeds) < 1:
         raise FedfuseError(f"trials = {trials}, seeds = {seeds}: both must be at least 1")
     plan = Plan(experiment, parameters, seed, seeds, prune)
-    display, folder = display or Silent(), Path(out or default_path(experiment))
+    with from_python(display, progress) as shown:
+        return _search(plan, trials, Path(out or default_path(experiment)), shown)
+
+
+def _search(plan: Plan, trials: int, folder: Path, display: Display) -> Sweep:
     federation = _check(plan, display)
     if (folder / EXPERIMENT).exists():
         raise FedfuseError(f"{folder} holds a run: choose another --out for the sweep")
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder), optuna_study.quiet():
         write_or_compare(folder / SWEEP, plan.facts(federation), f"{folder} holds another sweep", NO_BIT)
-        pruner = None if prune is None else optuna_study.median_pruner(prune.startup, plan.warmup)
-        with optuna_study.opened(folder / STUDY, seed, pruner) as study:
+        pruner = None if plan.prune is None else optuna_study.median_pruner(plan.prune.startup, plan.warmup)
+        with optuna_study.opened(folder / STUDY, plan.seed, pruner) as study:
             _compare_with_results(study, plan, folder)
             for number in range(len(optuna_study.finished(study)), trials):
                 display.run_of_many(number + 1, trials)

@@ -22,7 +22,7 @@ from fedfuse.data.sources import PATTERNS, SOURCES
 from fedfuse.data.texts.lengths import TextLengths, text_facts
 from fedfuse.records.directory import CHECKPOINTS, EXPERIMENT, MODELS, ROUNDS
 from fedfuse.records.statistics import Difference, Row, spread
-from fedfuse.runs.run import Run
+from fedfuse.runs.result import Run
 
 
 def plain_table(title: str, *columns: str, numbers_from: int = 1, wrap: bool = False) -> Table:
@@ -105,6 +105,11 @@ def _definitions(title: str, entries: Mapping[str, str]) -> Table:
 
 def catalogue() -> list[Table]:
     """Return tables of everything that an experiment can name."""
+    return [_definitions(title, known) for title, known in catalogue_entries().items()]
+
+
+def catalogue_entries() -> dict[str, dict[str, str]]:
+    """Return everything that an experiment can name, by kind, each with its description."""
     parts = {f"{protocol.__name__.lower()}s": known for protocol, known in PARTS.items()}
     functions: dict[str, Mapping[str, signature.Function]] = {
         "algorithms": ALGORITHMS,
@@ -123,7 +128,7 @@ def catalogue() -> list[Table]:
     zoo["NAME:1bit"] = "one-bit weights, with straight-through gradients (Rastegari et al. 2016); any of these nets"
     zoo["NAME:int8, NAME:bfloat16"] = "in models.clients: how a client uploads its model, as local.upload for all"
     entries |= {"experiments": first_lines, "models": zoo}
-    return [_definitions(title, entries[title]) for title in order]
+    return {title: entries[title] for title in order}
 
 
 def of_check(experiment: Experiment, federation: Federation, notes: Sequence[str] = ()) -> RenderableType:

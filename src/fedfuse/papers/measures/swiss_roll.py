@@ -81,7 +81,7 @@ def measure_seed(experiment: Experiment, seed: int, sides: int = SIDES) -> tuple
     of_samples = torch.stack([logits(model, ctx) for model in mixtures(clients, DRAWS * SAMPLES, ctx)])  # (M, N, C)
     of_clients = torch.stack([logits(model, ctx) for model in clients])
     triangle = survey(clients, ctx, sides)
-    draws = [accuracy(MeanProbs()(ten), ctx) for ten in of_samples.unflatten(0, (-1, SAMPLES))]
+    draws = [accuracy(MeanProbs()(ten), ctx) for ten in of_samples.reshape(-1, SAMPLES, *of_samples.shape[1:])]
     accuracies = {
         FEDAVG: accuracy(logits(average, ctx), ctx),
         ENSEMBLE: draws[0],
