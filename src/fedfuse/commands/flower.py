@@ -1,4 +1,4 @@
-"""`flower up`."""
+"""`flower up`: a federation on this machine."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def up(
     set_: Set = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Start a SuperLink and SuperNodes on this machine, run the experiment on them, and stop them."""
+    """Start a SuperLink and SuperNodes on this machine, run the experiment on them, and stop them.
+
+    All nodes take part in each round; `--set run.fraction=0.5` asks half of them.
+    """
     try:
         with importing():
             from fedfuse.config.experiment import load
@@ -69,8 +72,10 @@ def up(
     except ImportError as error:
         raise FedfuseError(f"`fedfuse flower up` needs Flower ({error}): pip install 'fedfuse[flower]'") from error
     look_in(data_dir)
+    # An experiment's own fraction is of its own number of clients: of two nodes it would leave one.
+    everyone = {"run.fraction": 1.0}
     settings = dotted_settings(set_, algorithm, run__rounds=rounds, run__seed=seed, partition__clients=nodes)
-    definition = load(experiment, settings)
+    definition = load(experiment, {**everyone, **settings})
     path = (out_dir or default_path(definition, resume)).resolve()
     with shown() as display:
         history = bring_up(definition, path, Deployment(str(path), resume, timeout, wait, start=nodes), display)

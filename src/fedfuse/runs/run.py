@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedfuse import devices
 from fedfuse.config.experiment import Experiment
+from fedfuse.context import Context
 from fedfuse.data.federation import Federation
 from fedfuse.data.sources.location import Location
 from fedfuse.engines import Engine, InProcess, InThreads, Workers
@@ -140,6 +141,7 @@ class _Running:
         self.setup, self.path, self.display = setup, path, display
         self.experiment = setup.experiment
         self.history = History()
+        self.claimed: dict[int, int] = {}  # the examples in each client's last accepted answer
         self.lines: list[str] = []  # a hash of each record's line
 
     def run(self, observers: Sequence[Observer], engines: EngineMaker) -> Run:
@@ -156,6 +158,7 @@ class _Running:
         with closing(engine):
             self.setup = self.setup.with_capability(capability)
             write_federation(self.path, self.setup.ctx, self.fingerprint)
+            self.members = len(self.setup.ctx.archs)
             server = self._rounds(engine, observers)
         for model in server.models.values():
             save_model(self.path / MODELS, model, _header(model.arch, federation), federation.tokenizer)
@@ -167,6 +170,8 @@ class _Running:
     def _rounds(self, engine: Engine, observers: Sequence[Observer]) -> ServerState:
         ctx, algorithm = self.setup.ctx, self.setup.algorithm
         server, self.history, self.lines = recover(ctx, engine, self.path, self.fingerprint, self._warn)
+        for outcome in self.history:
+            self._claim(outcome)
         place = "" if ctx.nets.device.type == "cpu" else f" · on {ctx.nets.device}"
         self.display.begin(f"{self.experiment.name} · {algorithm.name}{place}", ctx.rounds, self.history)
         for note in self.setup.notes if not self.history else ():
@@ -188,6 +193,7 @@ class _Running:
                 line = record.append(self.path / ROUNDS, outcome)
                 self.lines.append(digest(line))
                 self.history.append(line)
+                self._claim(outcome)
                 self.display.round_ends(outcome)
                 for observer in observers:
                     observer.round(outcome)
@@ -195,23 +201,38 @@ class _Running:
 
     def _round(self, number: int, server: ServerState, engine: Engine) -> tuple[ServerState, RoundRecord]:
         """Run a round. Repeat a round below its quorum with other cohorts, up to `run.retries` times."""
-        ctx, settings = self.setup.ctx.at(number), self.experiment.run
-        sizes = torch.tensor(ctx.data.sizes)
+        settings = self.experiment.run
         selection = settings.selection or self.setup.algorithm.selection
         for attempt in range(settings.retries + 1):
+            ctx, present = engine.present(self.setup.ctx.at(number), self.claimed)
+            self._note_members(ctx)
             draw = (number, attempt) if attempt else (number,)
-            cohort = select(sizes, cohort_size(len(sizes), settings.fraction), selection, ctx.rng("select", *draw))
+            size, sizes = cohort_size(len(present), settings.fraction), torch.tensor(ctx.sizes)
+            cohort = select(sizes, size, selection, ctx.rng("select", *draw), present)
             self.display.round_begins(number, cohort)
             after, outcome = run_round(
                 self.setup.algorithm, server, engine, cohort, settings.vetting(), ctx, self.display.answered
             )
             if number == 1 and attempt == 0:
-                _check_first_round(outcome, len(sizes))
+                _check_first_round(outcome, len(present))
             if outcome.note is None or attempt == settings.retries:
                 break
             for problem in [*outcome.problems(), f"round {number}: trying another cohort"]:
                 self._warn(problem)
         return after, outcome
+
+    def _claim(self, outcome: RoundRecord) -> None:
+        self.claimed |= {int(client): accepted.examples for client, accepted in outcome.clients.items()}
+
+    def _note_members(self, ctx: Context) -> None:
+        """Record clients that have joined since the run began: reports read their architectures."""
+        if len(ctx.archs) > self.members:
+            before = {event.text for event in events.read(self.path / EVENTS) if event.kind == "joined"}
+            for name in (f"client {client}" for client in range(self.members, len(ctx.archs))):
+                if name not in before:
+                    self._note("joined", ctx.round - 1, name)
+            write_federation(self.path, ctx, self.fingerprint)
+            self.members = len(ctx.archs)
 
     @contextmanager
     def _observed(self, observers: Sequence[Observer]) -> Iterator[None]:

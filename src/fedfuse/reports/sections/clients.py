@@ -78,6 +78,9 @@ def table(run: StoredRun, facts: FederationFacts, variant: Variant) -> Table:
     rows = [
         _row(client, sum(count), sum(n > 0 for n in count), facts, run) for client, count in enumerate(facts.counts)
     ]
+    for client in range(len(facts.counts), len(facts.architectures)):  # those that joined: only they know their classes
+        claims = [record.clients[str(client)].examples for record in run.history if str(client) in record.clients]
+        rows.append(_row(client, claims[-1] if claims else None, None, facts, run))
     key, seed = f"clients{variant.suffix}", f"Seed {run.seed}." if len(variant.runs) > 1 else ""
     words = ("architecture", "upload", "why refused, last")
     return without_empty_columns(
@@ -91,9 +94,9 @@ def table(run: StoredRun, facts: FederationFacts, variant: Variant) -> Table:
     )
 
 
-def _row(client: int, examples: int, classes: int, facts: FederationFacts, run: StoredRun) -> list[Cell]:
+def _row(client: int, examples: int | None, classes: int | None, facts: FederationFacts, run: StoredRun) -> list[Cell]:
     name = str(client)
-    lengths = None if facts.texts is None else facts.texts.clients[client]
+    lengths = None if facts.texts is None or classes is None else facts.texts.clients[client]
     refused = [record.rejected[name] for record in run.history if name in record.rejected]
     accepted = [record.clients[name] for record in run.history if name in record.clients]
     distances = [each.distance for each in accepted if each.distance is not None]
