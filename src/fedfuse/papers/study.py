@@ -54,7 +54,7 @@ def run(
         measure: Measuring = signature.import_function(item.measured_by, "measure")
         curves = measure(item, scale, numbers, out, display)
     else:
-        curves, sent = _compared(item, scale, numbers, out, settings or {}, display)
+        curves, sent = compared(item, scale, numbers, out, settings or {}, display)
     scale_option = "" if scale == "small" else f" --scale {scale}"
     return Result(
         item=name,
@@ -72,9 +72,10 @@ def run(
     )
 
 
-def _compared(
+def compared(
     item: Item, scale: ScaleName, seeds: Sequence[int], out: Path, settings: Mapping[str, Any], display: Display
 ) -> tuple[Curves, Curves]:
+    """Run the comparison of each group. Return the rows' curves, and the parameters that were sent up to each round."""
     algorithms = {group.name: _algorithms(item, group, scale) for group in item.groups}
     comparisons = [
         Planned(experiment_of(item, group, scale, settings), algorithms[group.name], out / slug(group.name, "="))
@@ -101,13 +102,14 @@ def experiment_of(item: Item, group: Group, scale: ScaleName, settings: Mapping[
 
 
 def _series(run: WithHistory, row: Row) -> list[float]:
-    values = [_value(record, row) for record in run.history]
+    values = [value_of(record, row) for record in run.history]
     if missing := [record.round for record, value in zip(run.history, values, strict=True) if value is None]:
         raise FedfuseError(f"row {row.name!r}: {row.algorithm} records no {row.series} accuracy in round {missing[0]}")
     return [round(value, 6) for value in values if value is not None]
 
 
-def _value(record: RoundRecord, row: Row) -> float | None:
+def value_of(record: RoundRecord, row: Row) -> float | None:
+    """Return the accuracy that a row reads from a round."""
     facts = record.facts
     if row.series == "test":
         return record.test_accuracy
