@@ -30,7 +30,7 @@ def list_() -> None:
 @app.command(epilog="Example: `fedfuse papers run feddf-figure-2 --seeds 3`")
 def run(
     name: Annotated[str, typer.Argument(help="Name of a table or figure; see `fedfuse papers list`.")],
-    scale: Annotated[ScaleName, typer.Option(help="Minutes on two cores, or the paper's scale.")] = "small",
+    scale: Annotated[ScaleName, typer.Option(help="Minutes or hours on two cores, or the paper's scale.")] = "small",
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds, from 0; by default the item's.")] = None,
     groups: Annotated[
         list[str] | None, typer.Option("--group", help="Only this variation; repeatable. By default all of the scale.")

@@ -20,8 +20,7 @@ def catalogue() -> Table:
         table.add_column(column, overflow="fold")
     for name in names():
         item = load(name)
-        scales = [scale for scale, there in (("small", item.small), ("full", item.full)) if there is not None]
-        table.add_row(name, f"{item.paper}, {item.place}", item.title, ", ".join(scales) or item.not_small)
+        table.add_row(name, f"{item.paper}, {item.place}", item.title, ", ".join(item.scales) or item.not_small)
     return table
 
 

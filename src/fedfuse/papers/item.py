@@ -15,7 +15,8 @@ from fedfuse.config.named import ConfigError, Section
 from fedfuse.types import FedfuseError
 
 Paper = Literal["FedDF", "FedBE", "Fed-ET"]
-ScaleName = Literal["small", "full"]
+ScaleName = Literal["small", "medium", "full"]
+SCALES: tuple[ScaleName, ...] = ("small", "medium", "full")
 Measure = Literal["mean", "final", "best", "rounds", "parameters", "number"]
 SERIES = ("test", "ensemble", "average", "student", "clients", "samples")
 Series = Literal["test", "ensemble", "average", "student", "clients", "samples"]
@@ -49,13 +50,18 @@ class Row(Section):
 
 
 class Group(Section):
-    """A variation of the experiment. The settings of `small` or `full` are added at that scale."""
+    """A variation of the experiment. The settings of `small`, `medium` or `full` are added at that scale."""
 
     name: str
     settings: dict[str, Any] = Field({}, description="dotted keys of the experiment")
     small: dict[str, Any] = Field({}, description="further ones at small scale")
+    values: dict[str, Any] = Field({}, description="replace {name} in the algorithms of the rows")
+    medium: dict[str, Any] = Field({}, description="further ones at medium scale")
     full: dict[str, Any] = Field({}, description="further ones at full scale")
     target: float | None = Field(None, gt=0, lt=1, description="instead of the item's")
+
+    def further(self, scale: ScaleName) -> dict[str, Any]:
+        return {"small": self.small, "medium": self.medium, "full": self.full}[scale]
 
 
 class Number(Section):
@@ -118,6 +124,7 @@ class Item(Section):
     unit: str = Field("", description="what is measured, if it is not the test accuracy")
     picture: str = Field("", description="what the picture shows that the measuring function writes to picture.png")
     small: Scale | None = None
+    medium: Scale | None = Field(None, description="hours on two cores, nearer to the paper's scale than small")
     full: Scale | None = None
     not_small: str = Field("", description="why it cannot run at small scale")
     rows: tuple[Row, ...] = ()
@@ -125,8 +132,14 @@ class Item(Section):
     numbers: tuple[Number, ...] = ()
     claims: tuple[Claim, ...] = ()
 
+    @property
+    def scales(self) -> dict[ScaleName, Scale]:
+        """The scales that it has, from the smallest."""
+        each = zip(SCALES, (self.small, self.medium, self.full), strict=True)
+        return {name: scale for name, scale in each if scale is not None}
+
     def scale(self, name: ScaleName) -> Scale:
-        scale = self.small if name == "small" else self.full
+        scale = self.scales.get(name)
         if scale is None:
             reason = f": {self.not_small}" if name == "small" and self.not_small else ""
             raise FedfuseError(f"{self.paper}, {self.place} has no {name} scale{reason}")
@@ -166,14 +179,14 @@ class Item(Section):
     def rows_of(self, group: str) -> list[Row]:
         return [row for row in self.rows if not row.groups or group in row.groups]
 
-    def algorithm(self, row: Row, scale: ScaleName) -> str:
-        """Return the row's algorithm with the scale's values filled in."""
-        values = self.scale(scale).values
+    def algorithm(self, row: Row, scale: ScaleName, group: Group) -> str:
+        """Return the row's algorithm with the values of the scale and the group filled in."""
+        values = {**self.scale(scale).values, **group.values}
         return re.sub(r"\{(\w+)\}", lambda match: str(values[match[1]]), row.algorithm)
 
     def settings(self, group: Group, scale: ScaleName) -> dict[str, Any]:
         """Return the dotted keys that this group sets at this scale."""
-        return {**self.scale(scale).settings, **group.settings, **(group.small if scale == "small" else group.full)}
+        return {**self.scale(scale).settings, **group.settings, **group.further(scale)}
 
     def paper_number(self, group: str, row: str) -> Number | None:
         return next((n for n in self.numbers if (n.group, n.row) == (group, row)), None)
@@ -214,7 +227,7 @@ class Item(Section):
     def _check_scales(self) -> None:
         counts_to_target = {self.measure, *(c.measure for c in self.claims)} & {"rounds", "parameters"}
         groups, rows = [group.name for group in self.groups], [row.name for row in self.rows]
-        for scale in filter(None, (self.small, self.full)):
+        for scale in self.scales.values():
             if not scale.experiment and self.measured_by is None:
                 raise ValueError("a scale needs an experiment, unless a function measures the item")
             targets = [self._with_target(group, scale).target for group in self.groups]

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from fedfuse.files import write_whole
-from fedfuse.papers.item import Item, Measure, ScaleName
+from fedfuse.papers.item import SCALES, Item, Measure, ScaleName
 from fedfuse.types import FedfuseError
 
 Curves = Mapping[str, Mapping[str, Sequence[Sequence[float]]]]  # group -> row -> seed -> round
@@ -71,15 +71,15 @@ def _summary(curve: Sequence[float], measure: Measure) -> float:
 
 
 def read_all(folder: Path) -> dict[str, Result]:
-    """Return the results in a folder by item. Of one item, full scale replaces small."""
+    """Return the results in a folder by item: of one item, that at the largest scale."""
     if not folder.is_dir():
         raise FedfuseError(f"{folder}: there is no such folder of results")
     results = [Result.read(path) for path in sorted(folder.glob("*.json"))]
-    return {result.item: result for result in sorted(results, key=lambda r: r.scale == "full")}
+    return {result.item: result for result in sorted(results, key=lambda r: SCALES.index(r.scale))}
 
 
 def file_name(item: str, scale: ScaleName) -> str:
-    return f"{item}.json" if scale == "small" else f"{item}-full.json"
+    return f"{item}.json" if scale == "small" else f"{item}-{scale}.json"
 
 
 def picture_name(item: str, scale: ScaleName) -> str:

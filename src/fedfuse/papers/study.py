@@ -76,24 +76,25 @@ def compared(
     item: Item, scale: ScaleName, seeds: Sequence[int], out: Path, settings: Mapping[str, Any], display: Display
 ) -> tuple[Curves, Curves]:
     """Run the comparison of each group. Return the rows' curves, and the parameters that were sent up to each round."""
-    algorithms = {group.name: _algorithms(item, group, scale) for group in item.groups}
+    algorithms = [_algorithms(item, group, scale) for group in item.groups]
     comparisons = [
-        Planned(experiment_of(item, group, scale, settings), algorithms[group.name], out / slug(group.name, "="))
-        for group in item.groups
+        Planned(experiment_of(item, group, scale, settings), of_group, out / slug(group.name, "="))
+        for group, of_group in zip(item.groups, algorithms, strict=True)
     ]
     curves, sent = {}, {}
-    for group, rows in zip(algorithms, compare_all(comparisons, seeds, display), strict=True):
-        runs = dict(zip(algorithms[group], (row.runs for row in rows), strict=True))
-        runs_of = {row: runs[item.algorithm(row, scale)] for row in item.rows_of(group)}
-        curves[group] = {row.name: [_series(run, row) for run in each] for row, each in runs_of.items()}
+    every = compare_all(comparisons, seeds, display)
+    for group, of_group, rows in zip(item.groups, algorithms, every, strict=True):
+        runs = dict(zip(of_group, (row.runs for row in rows), strict=True))
+        runs_of = {row: runs[item.algorithm(row, scale, group)] for row in item.rows_of(group.name)}
+        curves[group.name] = {row.name: [_series(run, row) for run in each] for row, each in runs_of.items()}
         if item.targets:
-            sent[group] = {row.name: [_parameters(run) for run in each] for row, each in runs_of.items()}
+            sent[group.name] = {row.name: [_parameters(run) for run in each] for row, each in runs_of.items()}
     return curves, sent
 
 
 def _algorithms(item: Item, group: Group, scale: ScaleName) -> list[str]:
     """Return the algorithms of a group's rows, each once: several rows may read different series of one run."""
-    return list(dict.fromkeys(item.algorithm(row, scale) for row in item.rows_of(group.name)))
+    return list(dict.fromkeys(item.algorithm(row, scale, group) for row in item.rows_of(group.name)))
 
 
 def experiment_of(item: Item, group: Group, scale: ScaleName, settings: Mapping[str, Any] | None = None) -> Experiment:
