@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +23,7 @@ from fedfuse.algorithms import ALGORITHMS, fedavg
 from fedfuse.context import Context, Nets
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
+from fedfuse.engines.engine import everyone
 from fedfuse.facts import Facts
 from fedfuse.fusion import Aggregate, Aggregated
 from fedfuse.local import Training
@@ -150,6 +151,9 @@ class Scripted:
     ) -> Iterator[Update | Failure]:
         self.asked.extend(tasks)
         yield from self.answers
+
+    def present(self, ctx: Context, claimed: Mapping[int, int]) -> tuple[Context, Sequence[int]]:
+        return everyone(ctx)
 
     def settle(self, accepted: Collection[int]) -> None:
         self.settled = tuple(accepted)

@@ -9,8 +9,9 @@ import fedfuse
 
 PACKAGE = Path(fedfuse.__file__).parent
 LAYERS = """
+errors
 types
-batches bounds codec devices dotted facts files optimizers packing rng select signature threads tree
+batches bounds codec devices dotted facts files notebook optimizers packing rng select signature threads tree
 feed local_settings models
 predict
 data

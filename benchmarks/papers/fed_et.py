@@ -17,13 +17,13 @@ from pathlib import Path
 from time import perf_counter
 
 from drawing import curves
+from fedfuse.terminal.progress import Lines
 from rich.console import Console
 from rich.table import Table
 
 import fedfuse
 from fedfuse.records.statistics import Row
 from fedfuse.runs.compare import compare
-from fedfuse.terminal.progress import Lines
 
 LARGE = "vgg9:gn:16-32-64-64-128-128-256-256"
 SMALL = '{"cnn" = 1, "resnet8:gn" = 1}'

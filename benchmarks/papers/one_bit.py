@@ -21,6 +21,7 @@ from pathlib import Path
 from time import perf_counter
 
 from drawing import COLOURS, INK, panels, save
+from fedfuse.terminal.progress import Lines
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from rich.console import Console
 from rich.table import Table
@@ -29,7 +30,6 @@ import fedfuse
 from fedfuse.packing import UPLOADS
 from fedfuse.records.statistics import Row, spread
 from fedfuse.runs.compare import compare
-from fedfuse.terminal.progress import Lines
 
 ALPHAS = (1.0, 0.1)
 PAPER = {20: (44.38, 59.70, 59.49), 40: (43.91, 64.25, 65.49), 80: (47.62, 65.99, 70.27)}  # by local epochs, alpha 1

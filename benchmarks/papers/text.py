@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from drawing import curves
+from fedfuse.terminal.progress import Lines
 from rich.console import Console
 from rich.table import Table
 
@@ -30,7 +31,6 @@ from fedfuse.data import sources
 from fedfuse.data.sources.source import Source
 from fedfuse.records.statistics import Row
 from fedfuse.runs.compare import compare
-from fedfuse.terminal.progress import Lines
 
 
 @dataclass(frozen=True)

@@ -13,20 +13,22 @@ if TYPE_CHECKING:
     from fedfuse import algorithms, data, fusion, local, models, testing
     from fedfuse.algorithm import Algorithm
     from fedfuse.config.experiment import Experiment, load
+    from fedfuse.errors import FedfuseError
     from fedfuse.in_hand.fuse import fuse
     from fedfuse.in_hand.result import Fused
     from fedfuse.models.file import load_model
     from fedfuse.reports import report
     from fedfuse.runs.compare import compare
-    from fedfuse.runs.run import Run, run
+    from fedfuse.runs.result import Comparison, Run
+    from fedfuse.runs.run import run
     from fedfuse.runs.setup import check
     from fedfuse.sweeps.search import sweep
-    from fedfuse.types import FedfuseError
 
     __version__: str
 
 __all__ = [
     "Algorithm",
+    "Comparison",
     "Experiment",
     "FedfuseError",
     "Fused",
@@ -51,10 +53,11 @@ __all__ = [
 # Imported on first use: a worker or a node needs only a few of them, and importing all takes seconds.
 _MODULES = {
     "Algorithm": "algorithm",
+    "Comparison": "runs.result",
     "Experiment": "config.experiment",
-    "FedfuseError": "types",
+    "FedfuseError": "errors",
     "Fused": "in_hand.result",
-    "Run": "runs.run",
+    "Run": "runs.result",
     "check": "runs.setup",
     "compare": "runs.compare",
     "fuse": "in_hand.fuse",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import wraps
 from inspect import signature
@@ -125,16 +125,22 @@ class Checks(Protocol):
         """Raise a FedfuseError if the experiment does not suit this part."""
 
 
-def check_parts(part: object, ctx: Context) -> None:
-    """Let every part within this one check the experiment."""
-    if isinstance(part, Checks):
-        part.check(ctx)
+def parts_of(part: object) -> Iterator[object]:
+    """Yield this part and every part within it."""
+    yield part
     if isinstance(part, tuple):
         for inner in part:
-            check_parts(inner, ctx)
+            yield from parts_of(inner)
     elif is_dataclass(part) and not isinstance(part, type):
         for item in fields(part):
-            check_parts(getattr(part, item.name), ctx)
+            yield from parts_of(getattr(part, item.name))
+
+
+def check_parts(algorithm: object, ctx: Context) -> None:
+    """Let every part check the experiment."""
+    for part in parts_of(algorithm):
+        if isinstance(part, Checks):
+            part.check(ctx)
 
 
 def any_experiment(ctx: Context) -> None:
@@ -151,6 +157,7 @@ class Algorithm:
     brief: Brief = field(default_factory=SendModel)
     expect: Expect = field(default_factory=NothingMore)
     models: ModelRoles = field(default_factory=ClientModels)
+    rounds: int | None = None  # the number of rounds, where there is only one; None: any
     selection: Selection = "uniform"  # how cohorts are drawn, unless the experiment sets it
     scores: Scores | None = None  # by default the server's models are evaluated
     check: Callable[[Context], None] = any_experiment  # raises a FedfuseError for an experiment that it cannot run
@@ -192,6 +199,11 @@ def _check_arguments(function: Callable[..., Algorithm], arguments: Mapping[str,
     hints, parameters = get_type_hints(function, include_extras=True), signature(function).parameters
     for name, value in arguments.items():
         for kind in (hints.get(name), *get_args(hints.get(name))):
+            if kind is Algorithm and isinstance(value, str):
+                raise FedfuseError(
+                    f"{name} = {value!r}: give an Algorithm, as in {name}=fedprox(mu=0.1); names are for files and the "
+                    "command line"
+                )
             if is_protocol(kind) and value is not None and not isinstance(value, str | type):
                 _check_kind(name, value, kind)
             if not isinstance(kind, SettingOf) or value is None:

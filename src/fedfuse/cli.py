@@ -12,7 +12,7 @@ def main() -> None:
     try:
         streams.prepare()
         with streams.leaving_at_once():
-            from fedfuse.commands.app import run  # takes seconds
+            from fedfuse.commands.app import run
         streams.stop_like_ctrl_c()
         run()
     except KeyboardInterrupt as stop:

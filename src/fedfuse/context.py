@@ -109,6 +109,13 @@ class Context:
     small_models: bool = True  # whether the server holds models of the clients' architectures
     server: str | None = None  # the architecture of the server's own large model, where the algorithm has one
     precisions: tuple[Precision, ...] = ()  # how each client trains and uploads; none: all in full precision
+    evaluate_every: int = 1  # rounds from one evaluation of the server's models to the next
+    examples: tuple[int, ...] = ()  # how many examples each client has, if that is not as in `data`
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """n_k for each client, as far as the server knows it."""
+        return self.examples or self.data.sizes
 
     def precision(self, client: int) -> Precision:
         """Return how this client trains and uploads."""
@@ -144,6 +151,11 @@ class Context:
 
     def at(self, round: int) -> Context:
         return replace(self, round=round)
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether the server's models are evaluated after this round; after the last one they always are."""
+        return self.round % self.evaluate_every == 0 or self.round == self.rounds
 
     @property
     def pool(self) -> Examples | None:

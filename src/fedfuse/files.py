@@ -11,7 +11,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from fedfuse.types import FedfuseError
+from fedfuse.errors import FedfuseError
 
 LOCK = ".lock"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -52,13 +52,12 @@ def run_round(
         state, facts, note = replace(server, round=server.round + 1), Facts(), f"unchanged: {problem}"
         if isinstance(problem, NotFiniteError):
             note += f"; {suspects(updates.clients, {})}"
-    with clock.stage("evaluate"):
-        scores, details, validation = evaluate_state(algorithm, state, ctx)
+    scores, details, validation = evaluate_state(algorithm, state, clock, ctx)
     return state, RoundRecord(
         round=state.round,
         cohort=cohort,
-        test_accuracy=sum(scores[arch].accuracy for arch in ctx.reported) / len(ctx.reported),
-        test_loss=sum(scores[arch].loss for arch in ctx.reported) / len(ctx.reported),
+        test_accuracy=sum(scores[arch].accuracy for arch in ctx.reported) / len(ctx.reported) if scores else None,
+        test_loss=sum(scores[arch].loss for arch in ctx.reported) / len(ctx.reported) if scores else None,
         models=scores,
         params_up=updates.params_up,
         params_down=down.params,
@@ -75,13 +74,16 @@ def run_round(
 
 
 def evaluate_state(
-    algorithm: Algorithm, state: ServerState, ctx: Context
+    algorithm: Algorithm, state: ServerState, clock: Clock, ctx: Context
 ) -> tuple[Mapping[str, Score], dict[str, Details], float | None]:
-    """Return scores by architecture, details of the server's models, and the validation accuracy."""
-    if algorithm.scores is not None:
-        scores, validation = algorithm.scores(state, ctx)
-        return scores, {}, validation
-    return *evaluate_models(state, ctx), validation_accuracy(state, ctx)
+    """Return scores by architecture, details of the server's models, and the validation accuracy, if it is time."""
+    if not ctx.evaluated:
+        return {}, {}, None
+    with clock.stage("evaluate"):
+        if algorithm.scores is not None:
+            scores, validation = algorithm.scores(state, ctx)
+            return scores, {}, validation
+        return *evaluate_models(state, ctx), validation_accuracy(state, ctx)
 
 
 def evaluate_models(server: ServerState, ctx: Context) -> tuple[dict[str, Score], dict[str, Details]]:

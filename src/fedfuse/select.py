@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -10,19 +11,24 @@ from torch import Tensor
 Selection = Literal["uniform", "proportional"]
 
 
-def select(sizes: Tensor, cohort: int, how: Selection, rng: torch.Generator) -> list[int]:
+def select(
+    sizes: Tensor, cohort: int, how: Selection, rng: torch.Generator, present: Sequence[int] | None = None
+) -> list[int]:
     """Draw `cohort` different clients, in ascending order.
 
     sizes: Tensor  # (K,) examples of each client
+    present: those that can be drawn, in ascending order; by default all.
     `uniform`: all clients are equally likely. `proportional`: drawn one after the other in proportion to size, without
     replacement (Fed-ET samples by size; a client drawn twice would have its one update counted twice).
     """
-    clients = len(sizes)
+    clients = range(len(sizes)) if present is None else present
+    if not clients:
+        return []
     if how == "uniform":
-        numbers = torch.randperm(clients, generator=rng)[:cohort]
+        places = torch.randperm(len(clients), generator=rng)[:cohort]
     else:
-        numbers = torch.multinomial(sizes.double(), cohort, replacement=False, generator=rng)
-    return sorted(numbers.tolist())
+        places = torch.multinomial(sizes[list(clients)].double(), cohort, replacement=False, generator=rng)
+    return sorted(clients[place] for place in places.tolist())
 
 
 def cohort_size(clients: int, fraction: float) -> int:

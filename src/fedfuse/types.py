@@ -13,20 +13,12 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
+from fedfuse.errors import DamagedError as DamagedError
+from fedfuse.errors import FedfuseError as FedfuseError
+from fedfuse.errors import NotFiniteError as NotFiniteError
+
 Tensors = Mapping[str, Tensor]
 Groups = Mapping[str, Tensors]
-
-
-class FedfuseError(Exception):
-    """An error that the user can correct: the message names the party, the value and the remedy."""
-
-
-class DamagedError(FedfuseError):
-    """A file that is not as it was written."""
-
-
-class NotFiniteError(FedfuseError):
-    """A model's parameters, outputs or loss contain infinities or NaN. A client may cause it, so the run goes on."""
 
 
 @dataclass(frozen=True)

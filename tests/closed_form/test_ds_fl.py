@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -51,6 +51,9 @@ class Watched:
         for task in tasks:
             self.tasks.append(task)
             yield task
+
+    def present(self, ctx: Context, claimed: Mapping[int, int]) -> tuple[Context, Sequence[int]]:
+        return self.engine.present(ctx, claimed)
 
     def settle(self, accepted: Collection[int]) -> None:
         self.engine.settle(accepted)

@@ -58,7 +58,7 @@ def test_an_inner_stage_is_not_counted_in_the_outer_one(monkeypatch: pytest.Monk
     assert clock.seconds == {"local": 3.0, "fuse": 7.0}
 
 
-def a_run(accuracies: list[float], sent: int = 100) -> Run:
+def a_run(accuracies: list[float | None], sent: int = 100) -> Run:
     history = [
         RoundRecord(n, [0], a, 1.0, {"m": {"accuracy": a, "loss": 1.0}}, sent, sent, 4 * sent, 4 * sent, {"local": 2.0})
         for n, a in enumerate(accuracies, 1)
@@ -75,6 +75,15 @@ def test_a_comparison_counts_rounds_and_parameters_to_a_target() -> None:
     assert row.seconds == 12.0
     # A seed that never got there is not left out of the mean: the number is censored.
     assert (row.rounds_to(0.85), row.parameters_to(0.85)) == ("> 3", "> 600")
+
+
+def test_only_evaluated_rounds_have_an_accuracy_to_count() -> None:
+    # Round 3 may have been above 0.8, but nobody looked: round 4 is the first that is known to be.
+    row = Row("fedavg", [a_run([None, 0.5, None, 0.9, None])])
+    assert (row.best, row.final, row.mean_over_rounds) == ([0.9], [0.9], [0.7])
+    assert (row.rounds_to(0.8), row.parameters_to(0.8)) == ("4.0", "800")
+    assert (row.rounds_to(0.95), row.parameters_to(0.95)) == ("> 4", "> 800")  # of round 5 nothing is known
+    assert row.runs[0].best.round == 4  # type: ignore[attr-defined]
 
 
 def test_spread_is_mean_and_sample_deviation_in_percent() -> None:

@@ -130,7 +130,7 @@ def test_so_does_one_in_an_algorithm(algorithm: str, right: str, file: Path) -> 
 
 def test_an_empty_file_is_one_line(file: Path) -> None:
     for text in ("", "\n# nothing yet\n"):
-        assert error_of(text, file) == f"{file}: is empty: give at least the sections [data] and [models]"
+        assert error_of(text, file) == f"{file}: is empty: give at least the section [data]"
 
 
 def test_deep_nesting_is_no_toml(file: Path) -> None:
@@ -159,9 +159,9 @@ def test_mistakes_in_settings_of_several_functions_are_listed_at_once(file: Path
 
 
 def test_a_section_that_is_missing_is_named(file: Path) -> None:
-    without = SOUND.replace('[models]\nclients = "mlp:16"', "")
+    without = SOUND.replace("[data]", "[other]")
     assert without != SOUND
-    assert "models = None: is required and was not given" in error_of(without, file)
+    assert "data = None: is required and was not given" in error_of(without, file)
 
 
 def test_without_local_settings_clients_train_for_one_epoch(file: Path) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import fedfuse
+from examples.fedadam import fedadam
 from fedfuse.algorithm import Algorithm
-from fedfuse.algorithms import fed_et, fedavg, fedbe, feddf, scaffold, v_distillation
+from fedfuse.algorithms import fed_et, fedavg, fedbe, feddf, fedprox, scaffold, v_distillation
 from fedfuse.algorithms.feddf import SGD_OF_TABLE_7
 from fedfuse.config.experiment import Experiment, load
 from fedfuse.config.overlay import algorithm_settings, overlaid
@@ -87,10 +88,18 @@ OWN = "tests.config.test_parts:OwnTarget"
         ('fed-et(over="scaffold", samples=2, posterior="dirichlet")',
          fed_et(over=scaffold(), samples=2, posterior=DirichletMixture())),
         (f'feddf(target={{name="{OWN}", temperature=2.0}})', feddf(target=OwnTarget(2.0))),
+        (f'feddf(target="{OWN}(temperature=2.0)")', feddf(target=OwnTarget(2.0))),
+        ('feddf(over="fedprox(mu=0.1)", steps=9)', feddf(over=fedprox(mu=0.1), steps=9)),
+        ('feddf(over="examples.fedadam:fedadam(lr=0.03)")', feddf(over=fedadam(lr=0.03))),
     ],
 )  # fmt: skip
 def test_a_file_states_what_python_gives(text: str, value: Algorithm) -> None:
     assert stated(text) == value
+
+
+def test_in_python_an_algorithm_is_a_value() -> None:
+    with pytest.raises(FedfuseError, match=r"over = 'fedprox': give an Algorithm"):
+        feddf(over="fedprox")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -104,6 +113,9 @@ def test_a_file_states_what_python_gives(text: str, value: Algorithm) -> None:
         ('feddf(distiller="sdg")', ("algorithm.distiller.name = 'sdg'", "did you mean sgd?")),
         ('feddf(distiller={name="adam", stepz=5})', ("algorithm.distiller.stepz = 5", "did you mean steps?")),
         ('feddf(distiller={name="adam", steps="many"})', ("algorithm.distiller.steps = 'many'",)),
+        ('feddf(over="fedprox(mu=0.1")', ("algorithm.over = 'fedprox(mu=0.1'", "unbalanced parentheses")),
+        ('feddf(over="fedprox(muu=0.1)")', ("algorithm.over.muu = 0.1", "did you mean mu?")),
+        ('feddf(over="fedprox(name=3)")', ("name stands before the brackets",)),
         ('feddf(stepz=5)', ("algorithm.stepz = 5", "did you mean steps?")),
         ('feddf(target="nothing.there:Target")', ("algorithm.target.name", "no module 'nothing'")),
     ],

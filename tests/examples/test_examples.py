@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import fedfuse
+from examples.fedadam import Adam, fedadam
 from examples.own_algorithm import RunningTrimmedMean
 from fedfuse import models
 from fedfuse.algorithms import ALGORITHMS
@@ -19,8 +20,8 @@ from fedfuse.local import Local
 from fedfuse.models import catalogue
 from fedfuse.runs.compare import variants
 from fedfuse.runs.setup import load_federation
-from fedfuse.testing import answers, small_context
-from fedfuse.types import ServerState
+from fedfuse.testing import answers, check_algorithm, small_context
+from fedfuse.types import ServerState, Snapshot, Update
 
 ROOT = Path(__file__).parents[2]
 ONE_PROCESS = {"run.workers": 1, "run.rounds": 2}
@@ -60,6 +61,20 @@ def test_trimmed_mean_by_hand() -> None:
     assert running.trimmed(*three, torch.tensor([4.0, 7.0])).tolist() == [3.0, 5.5]
 
 
+def test_fedadam_by_hand() -> None:
+    """The parameter is 1, the client's 1.5: d = 0.5, m = 0.25, v = 0.25, and the step is 0.1 * 0.25 / (0.5 + 0.5)."""
+    adam, client = Adam(lr=0.1, beta1=0.5, beta2=0.75, tau=0.5), Snapshot("net", {"w": torch.tensor([1.5])}, {})
+    server = ServerState(0, {"net": Snapshot("net", {"w": torch.tensor([1.0])}, {})})
+    for x, m, v in ((1.025, 0.25, 0.25), (1.025 + 0.03625 / (0.24390625**0.5 + 0.5), 0.3625, 0.24390625)):
+        running = adam.start(server, None)  # type: ignore[arg-type]  # a mean needs no context
+        running.add(Update(0, 10, client))
+        models, memory = running.value()
+        assert models["net"].params["w"].item() == pytest.approx(x)
+        moments = {name: group["w"].item() for name, group in memory.items()}
+        assert moments == pytest.approx({"adam-m/net": m, "adam-v/net": v})
+        server = ServerState(server.round + 1, models, memory)
+
+
 def test_own_algorithm_agrees_over_workers(tmp_path: Path) -> None:
     """A module of the user's own is found by the worker processes too."""
     runs = [
@@ -71,8 +86,10 @@ def test_own_algorithm_agrees_over_workers(tmp_path: Path) -> None:
 
 
 def test_the_algorithm_guide_shows_the_file() -> None:
-    source = (ROOT / "examples/own_algorithm.py").read_text(encoding="utf-8")
-    assert code("docs/guides/own-algorithm.md")[0].strip() in source
+    shown = code("docs/guides/own-algorithm.md")
+    for file, first in (("own_algorithm", "class TrimmedMean"), ("fedadam", "class Adam")):
+        source = (ROOT / f"examples/{file}.py").read_text(encoding="utf-8")
+        assert next(block for block in shown if first in block).strip() in source
 
 
 def test_the_model_guide_shows_the_file() -> None:
@@ -139,10 +156,17 @@ def test_the_laws_of_the_guide() -> None:
     """The guide's trimmed mean keeps the laws that it is held to, and the one that it is exempt from catches it."""
     block = next(b for b in code("docs/guides/own-algorithm.md") if "check_algorithm(" in b)
     check, trimmed = (executed(block)[name] for name in ("check_algorithm", "fed_trimmed"))
-    with pytest.raises(AssertionError, match="of 4 clients were held at once"):
+    with pytest.raises(AssertionError, match=r"updates_are_a_stream: .*of 4 clients were held at once.*exempt=\{"):
         check(trimmed())
     with pytest.raises(fedfuse.FedfuseError, match="there is no law 'gravity'"):
         check(trimmed(), exempt={"gravity": "not on this planet"})
+
+
+def test_the_law_that_fedadam_breaks_is_the_one_of_the_guide() -> None:
+    shown = next(b for b in code("docs/guides/own-algorithm.md", "text") if "breaks the law" in b)
+    with pytest.raises(AssertionError) as broken:
+        check_algorithm(fedadam())
+    assert str(broken.value) == shown.strip()
 
 
 def compositions() -> list[str]:

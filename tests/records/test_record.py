@@ -62,6 +62,13 @@ def test_a_loss_that_diverged_is_null_on_file_and_a_number_again_when_read(tmp_p
     assert math.isnan(read.models["mlp:8"].loss)
 
 
+def test_a_round_that_was_not_evaluated_has_no_loss_rather_than_one_that_diverged() -> None:
+    thinned = replace(a_record(), test_accuracy=None, test_loss=None, models={})
+    assert RoundRecord.parse(thinned.line()) == thinned
+    assert not thinned.evaluated
+    assert record.accuracies([thinned, a_record(2)]) == {2: 0.5}
+
+
 def test_a_line_that_a_crash_cut_short_is_passed_over(tmp_path: Path) -> None:
     file = tmp_path / "rounds.jsonl"
     record.append(file, a_record(1))

@@ -41,6 +41,25 @@ def test_every_figure_and_table_has_its_numbers(run: Path, tmp_path: Path) -> No
     assert [float(r["bytes/up"]) for r in every] == [400, 400]
 
 
+def test_tables_hold_numbers_without_units(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / f"run-{seed}", [0.5, 0.6 + seed / 10], seed=seed) for seed in (0, 1)]
+    write_numbers(runs, tmp_path / "csv", target=0.7)
+    (cost,) = rows(tmp_path / "csv/cost.csv")
+    assert (cost["sent up / bytes"], cost["time / s"], cost["peak memory, server / bytes"]) == (
+        "800.0",
+        "6.0",
+        "2000000",
+    )
+    (result,) = rows(tmp_path / "csv/results.csv")
+    assert float(result["final / %"]) == pytest.approx(65)
+    assert float(result["final / %, deviation"]) == pytest.approx(50**0.5)
+    (target,) = rows(tmp_path / "csv/targets.csv")
+    assert (target["rounds to 70 %"], target["rounds to 70 %, lower bound"], target["seeds at 70 %"]) == ("2", "1", "1")
+    for name in ("cost", "results", "targets"):
+        (row,) = rows(tmp_path / f"csv/{name}.csv")
+        assert all(float(cell) >= 0 for column, cell in row.items() if column != "algorithm")
+
+
 def test_a_clients_words_are_no_formula(run: Path, tmp_path: Path) -> None:
     write_numbers([run], tmp_path)
     assert rows(tmp_path / "clients.csv")[1]["why refused, last"] == "'=cmd()"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import re
 from pathlib import Path
@@ -42,10 +44,25 @@ def test_words_from_outside_stay_words(tmp_path: Path) -> None:
 def test_the_page_is_one_file_that_names_no_other(tmp_path: Path) -> None:
     page = report(a_run(tmp_path / "run", [0.5, 0.6]))
     assert page == tmp_path / "run" / "report.html"
-    text = page.read_text(encoding="utf-8").replace(html.plotly_script(), "")
+    text = page.read_text(encoding="utf-8")
+    packed = re.search(r'<script type="application/gzip" id="plotly">(.*?)</script>', text)
+    assert packed is not None
+    assert gzip.decompress(base64.b64decode(packed[1])).decode() == html.plotly_script()
+    text = text.replace(packed[1], "")
     assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", text)
     assert "http" not in text.replace("http-equiv", "")
-    assert html.plotly_script() in page.read_text(encoding="utf-8")
+    assert page.stat().st_size < 2_300_000
+
+
+def test_pages_of_a_folder_may_share_plotly(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", [0.5, 0.6])
+    for name in ("a", "b"):
+        page = report(run, out=tmp_path / f"pages/{name}.html", shared_assets=True)
+        assert page.stat().st_size < 100_000
+        assert re.findall(r'<script src="([^"]+)"', page.read_text(encoding="utf-8")) == [html.shared_name()]
+    names = sorted(file.name for file in (tmp_path / "pages").iterdir())
+    assert names == ["a.html", "b.html", html.shared_name()]
+    assert (tmp_path / "pages" / html.shared_name()).read_text(encoding="utf-8") == html.plotly_script()
 
 
 def test_the_same_records_give_the_same_page(tmp_path: Path) -> None:
@@ -103,3 +120,18 @@ def test_a_parallel_axis_by_hand() -> None:
 
 def test_a_report_of_nothing_is_a_page_too() -> None:
     assert "No round is on record" in html.whole_page(Report("Nothing yet", "No round is on record so far.", []))
+
+
+def test_rounds_that_were_not_evaluated_are_no_points_of_a_curve(tmp_path: Path) -> None:
+    page = report_of([a_run(tmp_path / "run", [None, 0.5, None, 0.7], rounds=6)])
+    figures = {b.key: b for b in figures_and_tables(page.sections) if isinstance(b, Curves)}
+    (curve,) = figures["learning-curves"].series
+    assert (curve.x, curve.y) == ([2, 4], [50.0, 70.0])
+    (by_bytes,) = figures["accuracy-by-bytes"].series
+    assert by_bytes.x == pytest.approx([1600 / 1e6, 3200 / 1e6])  # 800 bytes a round, evaluated or not
+    text = html.body(page)
+    assert "test accuracy after 4 rounds; its best is 70.00\xa0% in round 4." in text
+
+
+def test_a_run_without_an_evaluated_round_says_so(tmp_path: Path) -> None:
+    assert report_of([a_run(tmp_path / "run", [None, None], rounds=6)]).subtitle == "No round has been evaluated yet."

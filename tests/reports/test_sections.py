@@ -9,7 +9,7 @@ import pytest
 
 import fedfuse
 from fedfuse.facts import ClientQuality
-from fedfuse.reports.elements import Choice, Section, Table, Words, figures_and_tables
+from fedfuse.reports.elements import Amount, Choice, Section, Table, Words, figures_and_tables
 from fedfuse.reports.figure import Bars, Curves, Heat
 from fedfuse.reports.page import Report, report_of
 from fedfuse.reports.read import find
@@ -39,19 +39,31 @@ def block(report: Report, key: str) -> object:
     return next(b for b in figures_and_tables(report.sections) if b.key == key)
 
 
+def texts(table: Table) -> list[list[object]]:
+    return [[cell.text if isinstance(cell, Amount) else cell for cell in row] for row in table.rows]
+
+
 def words(report: Report) -> str:
     return " ".join(b.text for b in section(report, "verdict").blocks if isinstance(b, Words))
 
 
 def test_the_verdict_of_a_comparison(compared: Path) -> None:
-    result = words(report_of([compared], target=0.8))
-    # Final accuracies 0.9 and 0.8, deviation sqrt(2 x 0.05^2); the gaps are 0.1 and 0.2.
-    assert (
-        "feddf has the highest final accuracy: it reaches 85.00 ± 7.07 % test accuracy over 2 seeds after 2 rounds"
-        in result
+    report = report_of([compared], target=0.8)
+    # Final accuracies 0.9 and 0.8, deviation sqrt(2 x 0.05^2); the gaps are 0.1 and 0.2, with a standard error of 0.05.
+    # Student's t with one degree of freedom is 12.706 at 97.5 %: 15 - 12.706 x 5 = -48.5.
+    assert report.decision == (
+        "Choose feddf: it ends highest with 85.00 ± 7.07 % test accuracy, 15.00 ± 5.00 points (likely, but 2 seeds are "
+        "few: the 95 % interval is -48.5 to +78.5) above fedavg. It costs 1 times the bytes and 1 times the time."
     )
-    assert "The baseline fedavg is 15.00 ± 7.07 points below, over the same 2 seeds." in result
-    assert "It reaches 80 % in 2.0 rounds, fedavg in > 2." in result
+    assert [(card.title, card.value) for card in section(report, "verdict").cards] == [
+        ("final accuracy", "85.00 ± 7.07 %"),
+        ("points above fedavg", "+15.00 ± 5.00"),
+        ("rounds to 80 %", "2"),
+        ("sent by a run", "1.6 kB"),
+        ("time of a run", "6.0 s"),
+    ]
+    result = words(report)
+    assert "feddf reaches 80 % in 2 rounds, fedavg in > 2." in result
     # The student against the average: +0.1 and +0.3; the ensemble against the student: +0.1 and -0.1.
     assert "Distillation changes the accuracy of the average by +20.00 points (mean over rounds);" in result
     assert "the ensemble is 0.00 points" in result
@@ -60,8 +72,28 @@ def test_the_verdict_of_a_comparison(compared: Path) -> None:
 def test_one_seed_is_said_to_be_one(tmp_path: Path) -> None:
     a_run(tmp_path / "a", [0.5])
     a_run(tmp_path / "b", [0.4], algorithm="feddf")
-    result = words(report_of([tmp_path]))
-    assert "It is the baseline; the second, feddf, is 10.00 points below (one seed: chance is not ruled out)." in result
+    assert report_of([tmp_path]).decision == (
+        "Stay with fedavg: it ends highest with 50.00 % test accuracy, 10.00 points (one seed: chance is not ruled out) "
+        "above the second, feddf."
+    )
+
+
+def test_a_lead_within_noise_is_no_winner_and_a_clear_gain_is_named(tmp_path: Path) -> None:
+    # Gains over fedavg: feddf 0, 0.1 and 0.2 with a standard error of 0.058; fedbe 0.05, 0.06 and 0.07, of 0.0058.
+    for seed in range(3):
+        a_run(tmp_path / f"avg-{seed}", [0.5], seed=seed)
+        a_run(tmp_path / f"df-{seed}", [0.5 + seed / 10], algorithm="feddf", seed=seed)
+        a_run(tmp_path / f"be-{seed}", [0.55 + seed / 100], algorithm="fedbe", seed=seed)
+    report = report_of([tmp_path])
+    assert report.decision.startswith(
+        "No clear winner: feddf ends highest with 60.00 ± 10.00 % test accuracy, but its lead of 10.00 ± 5.77 points over "
+        "fedavg is no clear difference over 3 seeds."
+    )
+    assert report.decision.endswith("Above fedavg by more than two standard errors: fedbe (6.00 ± 0.58 points).")
+    assert words(report).startswith("fedbe is 4.00 ± 5.20 points below: no clear difference from feddf.")
+    results = block(report, "results")
+    assert isinstance(results, Table)
+    assert [row[0] for row in results.rows] == ["feddf", "fedbe", "fedavg"]  # by result, the card's leader first
 
 
 def test_a_killed_run_is_reported_as_far_as_it_came(tmp_path: Path) -> None:
@@ -130,19 +162,19 @@ def test_the_ladder_is_the_mean_over_rounds(compared: Path) -> None:
     assert isinstance(ladder, Bars)
     assert list(ladder.categories) == ["mean client", "average", "ensemble", "student"]
     assert list(ladder.bars[0].values) == pytest.approx([30.0, 50.0, 70.0, 70.0])
+    assert list(ladder.bars[0].texts) == ["30.0", "50.0 (+20.0)", "70.0 (+20.0)", "70.0 (+0.0)"]
 
 
 def test_what_a_target_costs_is_censored(compared: Path) -> None:
     table = block(report_of([compared], target=0.7), "targets")
     assert isinstance(table, Table)
     # FedAvg: round 2 and round 1, 400 and 200 numbers. FedDF: round 2 twice.
-    assert [list(row) for row in table.rows] == [["fedavg", "1.5", "300", "2 of 2"], ["feddf", "2.0", "400", "2 of 2"]]
+    assert texts(table) == [["feddf", "2", "400", "2 of 2"], ["fedavg", "1.5", "300", "2 of 2"]]
+    assert "lower bound" not in table.caption
     high = block(report_of([compared], target=0.9), "targets")
     assert isinstance(high, Table)
-    assert [list(row) for row in high.rows] == [
-        ["fedavg", "> 2", "> 400", "0 of 2"],
-        ["feddf", "> 2", "> 400", "1 of 2"],
-    ]
+    assert texts(high) == [["feddf", "> 2", "> 400", "1 of 2"], ["fedavg", "> 2", "> 400", "0 of 2"]]
+    assert "lower bound" in high.caption
 
 
 def test_targets_are_what_all_and_what_the_best_reach(compared: Path) -> None:
@@ -197,6 +229,18 @@ def test_clients_are_counted(tmp_path: Path) -> None:
         [0, "mlp:8", 4, 1, 2, 2, 0, 1.0, 50.0, None],
         [1, "mlp:8", 6, 3, 2, 1, 1, 3.0, 100.0, "parameter w is not finite"],
     ]
+
+
+def test_a_caption_is_about_columns_that_are_there(tmp_path: Path) -> None:
+    plain = block(report_of([a_run(tmp_path / "plain", [0.5])]), "clients")
+    taught = block(report_of([a_run(tmp_path / "taught", [0.5], algorithm="feddf", facts=FACTS[:1])]), "clients")
+    cost = block(report_of([tmp_path / "plain"]), "cost")
+    assert isinstance(plain, Table)
+    assert isinstance(taught, Table)
+    assert isinstance(cost, Table)
+    assert ("agreement / %" in plain.columns, "Agreement" in plain.caption) == (False, False)
+    assert ("agreement / %" in taught.columns, "Agreement" in taught.caption) == (True, True)
+    assert ("peak memory, workers" in cost.columns, "workers" in cost.caption, "seeds" in cost.caption) == (False,) * 3
 
 
 def test_a_torn_line_is_told(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ EXPERIMENT = SMALL[1]
     ("arguments", "message"),
     [
         (("-a", "feddf"), "needs unlabeled data at the server"),
-        (("-a", "feddf", "--set", "data.pool.kind=split", "--set", "data.pool.size=60"), "60"),
+        (("-a", "feddf(batch_size=70)", "--set", "data.pool.kind=split", "--set", "data.pool.size=60"), "60"),
         (("--set", "local.augment=tilt"), "tilt"),
         (("-a", 'feddf(augment="tilt")', "--set", "data.pool.kind=split"), "tilt"),
         (("--set", "run.quorum=4"), "run.quorum = 4: a round asks 3 of 5 clients"),

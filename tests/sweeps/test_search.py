@@ -61,7 +61,7 @@ class Scripted:
         for observer in observers:
             observer.begin(RunInfo(out, experiment.resolved(), experiment.run.rounds), tuple(history))
         for round in range(len(history) + 1, experiment.run.rounds + 1):
-            history.append(made := crafted(round, validation))
+            history.append(made := crafted(round, validation, _evaluated(round, experiment)))
             record.append(out / "rounds.jsonl", made)
             if (number, round) in self.stop:
                 raise self.stop.pop((number, round))
@@ -70,7 +70,13 @@ class Scripted:
         return Run(out, history, {})
 
 
-def crafted(round: int, validation: float) -> record.RoundRecord:
+def _evaluated(round: int, experiment: Experiment) -> bool:
+    return round % experiment.run.evaluate_every == 0 or round == experiment.run.rounds
+
+
+def crafted(round: int, validation: float, evaluated: bool) -> record.RoundRecord:
+    if not evaluated:
+        return record.RoundRecord(round, [0], None, None, {}, 0, 0, 0, 0, seconds={})
     return record.RoundRecord(
         round, [0], 1 - validation, 0.0, {}, 0, 0, 0, 0, seconds={}, validation_accuracy=validation
     )
@@ -317,3 +323,14 @@ def test_without_optuna_it_says_what_to_install(
     result = cli.here("sweep", SMALL, "--param", "local.lr=0.1..1", "--out", tmp_path)
     assert result.code == 2
     assert 'pip install "fedfuse[sweep]"' in result.err
+
+
+def test_rounds_that_are_not_evaluated_neither_prune_nor_count(
+    experiment: Experiment, scripted: Callable[[Score], Scripted], tmp_path: Path
+) -> None:
+    """Evaluated are rounds 3 and 4. Trial 3 is pruned after round 3, the first with an accuracy."""
+    scripted(lambda number, _: [0.2, 0.6, 0.4, 0.3][number])
+    thinned = experiment.with_settings({"run.evaluate_every": 3})
+    result = sweep(thinned, SPACE, trials=4, out=tmp_path, prune=Median(startup=3, warmup=1))
+    assert [(t.state, t.rounds) for t in result.trials] == [("complete", 4)] * 3 + [("pruned", 3)]
+    assert [t.test for t in result.trials] == pytest.approx([0.8, 0.4, 0.6, 0.7])

@@ -77,3 +77,8 @@ def test_names_that_every_tracker_takes() -> None:
         "hf:..-there",
         "-",
     ]
+
+
+def test_a_round_that_was_not_evaluated_has_no_scores() -> None:
+    names = scalars(RoundRecord(1, [0], None, None, {}, 7, 8, 28, 32, {"local": 1.5}))
+    assert not [name for name in names if name.startswith(("test", "validation", "models"))]

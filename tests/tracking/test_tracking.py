@@ -16,7 +16,7 @@ from fedfuse.config.experiment import Experiment
 from fedfuse.records import events, record
 from fedfuse.records.observer import RunInfo
 from fedfuse.records.record import RoundRecord
-from fedfuse.tracking import TRACKERS
+from fedfuse.tracking import TRACKERS, is_installed
 from fedfuse.tracking.scalars import Parameters
 from fedfuse.tracking.to_mlflow import QUIET
 from fedfuse.tracking.tracker import defaults
@@ -159,15 +159,19 @@ def test_a_tracker_that_fails_is_warned_about_once(
 
 
 @pytest.mark.parametrize("name", TRACKERS)
-def test_a_library_that_is_missing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [m for m in sys.modules if m.startswith("torch.utils.tensorboard")]:
-        monkeypatch.delitem(sys.modules, module)
+def test_a_library_that_is_missing_ends_a_run_before_it_begins(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, name, None)
-    run = fedfuse.run(experiment(name), tmp_path / "run")
-    assert len(run.history) == 3
-    (warning,) = warnings(run.path)
-    assert warning.startswith(f"{name} failed and is skipped from now on")
-    assert f'pip install "fedfuse[{name}]"' in warning
+    with pytest.raises(fedfuse.FedfuseError, match=rf"run\.track = '{name}': .*pip install \"fedfuse\[{name}\]\""):
+        fedfuse.run(experiment(name), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_of_logs_is_not_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "offline_logs").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not is_installed("offline_logs")
 
 
 def test_a_library_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

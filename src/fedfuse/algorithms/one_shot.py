@@ -37,7 +37,7 @@ def one_shot(
         over=over, target=target, distiller=distiller, sharpen=sharpen, lr=lr, epochs=epochs, batch_size=batch_size,
         momentum=momentum, augment=augment, probe=WHOLE,
     )  # fmt: skip
-    return replace(distilled, name="one-shot", check=OneRound(distilled.check))
+    return replace(distilled, name="one-shot", rounds=1, check=OneRound(distilled.check))
 
 
 @dataclass(frozen=True)

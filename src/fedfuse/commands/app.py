@@ -1,22 +1,25 @@
-"""All commands in one application. Commands only read options and print; the package does everything else."""
+"""All commands in one application. Commands only read options and print; the package does everything else.
+
+No module here imports torch, or anything that does, before its command runs: `--help` and the completion of words in a
+shell would take seconds. What a command needs is imported in its function, inside `with importing():`.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+from importlib.metadata import version
+from typing import Annotated, NoReturn
 
 import typer
 
 from fedfuse.commands import exporting, flower, fusing, generators, papers, reporting, running, showing, sweeping
 from fedfuse.commands.options import err
+from fedfuse.errors import FedfuseError
 from fedfuse.files import remedy
-from fedfuse.types import FedfuseError
 
 app = typer.Typer(
     name="fedfuse",
-    help="Federated model fusion by ensemble distillation.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
@@ -25,6 +28,21 @@ for group in (running, sweeping, fusing, reporting, exporting, showing):
 app.add_typer(papers.app, name="papers")
 app.add_typer(generators.app, name="generator")
 app.add_typer(flower.app, name="flower")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fedfuse {version('fedfuse')}")
+        raise typer.Exit
+
+
+@app.callback()
+def fedfuse(
+    _version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Federated model fusion by ensemble distillation."""
 
 
 def run() -> None:

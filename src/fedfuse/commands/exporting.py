@@ -6,12 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import track
 
-from fedfuse.commands.options import Target, out, out_path
-from fedfuse.export.hub_folder import export_hub_folder
-from fedfuse.reports.files import write_numbers, write_pictures
-from fedfuse.types import FedfuseError
+from fedfuse.commands.options import Target, importing, out, out_path
+from fedfuse.errors import FedfuseError
 
 app = typer.Typer()
 
@@ -52,6 +49,12 @@ def export(
     """Export a run's model, numbers or figures for other programs."""
     if hub_folder is None and not csv and figures is None:
         raise FedfuseError("nothing to export: give --hub-folder DIR, --csv or --figures DIR")
+    with importing():
+        from rich.progress import track
+
+        from fedfuse.export.hub_folder import export_hub_folder
+        from fedfuse.reports.files import write_numbers, write_pictures
+
     if hub_folder is not None:
         header = export_hub_folder(run, hub_folder, model=model, license=license_, force=force)
         _print(f"model    {hub_folder}  {header.arch}")

@@ -1,4 +1,4 @@
-"""`flower up`."""
+"""`flower up`: a federation on this machine."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from typing import Annotated
 import typer
 
 from fedfuse.commands.options import (
+    AlgorithmName,
     DataDir,
     ExperimentName,
     Rounds,
     Set,
     WithReport,
     dotted_settings,
+    importing,
     look_in,
     out,
     out_path,
     shown,
 )
 from fedfuse.commands.reporting import report_at_end
-from fedfuse.config.experiment import load
-from fedfuse.runs.run import Run, default_path
-from fedfuse.terminal import tables
-from fedfuse.types import FedfuseError
+from fedfuse.errors import FedfuseError
 
 app = typer.Typer(
     no_args_is_help=True, help="Run an experiment on Flower, with real nodes, TLS and node authentication."
@@ -41,10 +40,7 @@ def up(
     nodes: Annotated[
         int, typer.Option(min=1, help="Number of SuperNodes, one client each. Sets `partition.clients`.")
     ] = 3,
-    algorithm: Annotated[
-        str | None,
-        typer.Option("--algorithm", "-a", help="Algorithm, as in `fedprox(mu=0.1)`; by default the experiment's."),
-    ] = None,
+    algorithm: AlgorithmName = None,
     rounds: Rounds = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all random draws; by default the experiment's.")] = None,
     out_dir: Annotated[
@@ -62,15 +58,24 @@ def up(
     set_: Set = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Start a SuperLink and SuperNodes on this machine, run the experiment on them, and stop them."""
+    """Start a SuperLink and SuperNodes on this machine, run the experiment on them, and stop them.
+
+    All nodes take part in each round; `--set run.fraction=0.5` asks half of them.
+    """
     try:
-        from fedfuse.flower.loopback.up import up as bring_up
-        from fedfuse.flower.server import Deployment
+        with importing():
+            from fedfuse.config.experiment import load
+            from fedfuse.flower.loopback.up import up as bring_up
+            from fedfuse.flower.server import Deployment
+            from fedfuse.runs.run import Run, default_path
+            from fedfuse.terminal import tables
     except ImportError as error:
         raise FedfuseError(f"`fedfuse flower up` needs Flower ({error}): pip install 'fedfuse[flower]'") from error
     look_in(data_dir)
+    # An experiment's own fraction is of its own number of clients: of two nodes it would leave one.
+    everyone = {"run.fraction": 1.0}
     settings = dotted_settings(set_, algorithm, run__rounds=rounds, run__seed=seed, partition__clients=nodes)
-    definition = load(experiment, settings)
+    definition = load(experiment, {**everyone, **settings})
     path = (out_dir or default_path(definition, resume)).resolve()
     with shown() as display:
         history = bring_up(definition, path, Deployment(str(path), resume, timeout, wait, start=nodes), display)

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
-from rich.table import Table
 
-from fedfuse import devices, signature
-from fedfuse.commands.options import DataDir, WithReport, look_in, out, out_path
+from fedfuse.commands import defaults
+from fedfuse.commands.options import DataDir, WithReport, importing, look_in, out, out_path
 from fedfuse.commands.reporting import say_where
-from fedfuse.config.parts import PARTS
-from fedfuse.fusion import AdamCosine, Target
-from fedfuse.in_hand.folder import FusedFolder, fuse_to_folder
-from fedfuse.terminal.tables import plain_table
-from fedfuse.types import FedfuseError
+from fedfuse.errors import FedfuseError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fedfuse.in_hand.folder import FusedFolder
 
 app = typer.Typer()
 
-TARGETS = PARTS[Target]
 LABELED = "its test split is used, or a fifth of a source without one; of a parquet file, all rows."
 
 
@@ -55,12 +53,15 @@ def fuse(
         str | None, typer.Option(metavar="SOURCE", help=f"Labeled data, to stop early: {LABELED}")
     ] = None,
     test: Annotated[str | None, typer.Option(metavar="SOURCE", help=f"Labeled data, to judge: {LABELED}")] = None,
-    steps: Annotated[int, typer.Option(help="Most steps of the distillation.")] = AdamCosine.steps,
-    lr: Annotated[float, typer.Option(help="Learning rate of Adam.")] = AdamCosine.lr,
-    batch_size: Annotated[int, typer.Option(help="Examples of a step.")] = AdamCosine.batch_size,
-    target: Annotated[str, typer.Option(help=f"What the student learns: {', '.join(TARGETS)}.")] = "logits",
-    device: Annotated[str, typer.Option(help="Where models run: `cpu`, `cuda`, `mps`.")] = devices.AUTO,
+    steps: Annotated[int, typer.Option(help="Most steps of the distillation.")] = defaults.STEPS,
+    lr: Annotated[float, typer.Option(help="Learning rate of Adam.")] = defaults.LR,
+    batch_size: Annotated[int, typer.Option(help="Examples of a step.")] = defaults.BATCH_SIZE,
+    target: Annotated[str, typer.Option(help=f"What the student learns: {', '.join(defaults.TARGETS)}.")] = "logits",
+    device: Annotated[str, typer.Option(help="Where models run: `cpu`, `cuda`, `mps`.")] = defaults.DEVICE,
     seed: Annotated[int, typer.Option(help="Seed of all random draws.")] = 0,
+    threads: Annotated[
+        int, typer.Option(min=1, help="Threads that torch computes with; more may be faster for large nets.")
+    ] = 1,
     report: WithReport = True,
     data_dir: DataDir = None,
 ) -> None:
@@ -69,22 +70,32 @@ def fuse(
     Teachers' logits are cached: repeat the command after a crash, or with another student, and they are not run again.
     """
     look_in(data_dir)
-    if target not in TARGETS:
-        hint = signature.did_you_mean(target, TARGETS)
-        raise FedfuseError(f"--target {target}: no target is called so{hint} Known: {', '.join(TARGETS)}")
+    with importing():
+        import torch
+
+        from fedfuse import devices, signature
+        from fedfuse.config.parts import PARTS
+        from fedfuse.fusion import AdamCosine, Target
+        from fedfuse.in_hand.folder import fuse_to_folder
+
+    targets = PARTS[Target]
+    if target not in targets:
+        hint = signature.did_you_mean(target, targets)
+        raise FedfuseError(f"--target {target}: no target is called so{hint} Known: {', '.join(targets)}")
     try:
         result = fuse_to_folder(
-            teachers, student, pool, out_dir, validation=validation, test=test, target=TARGETS[target](),
-            distiller=AdamCosine(lr=lr, steps=steps, batch_size=batch_size), device=device, seed=seed, report=report,
+            teachers, student, pool, out_dir, validation=validation, test=test, target=targets[target](),
+            distiller=AdamCosine(lr=lr, steps=steps, batch_size=batch_size), device=device, seed=seed, threads=threads,
+            report=report,
         )  # fmt: skip
     except torch.OutOfMemoryError as error:
         raise devices.out_of_memory(error, "lower --batch-size, or choose --device cpu") from error
-    _print(result, devices.resolve(device))
+    if (place := devices.resolve(device)).type != "cpu":
+        out.print(f"on {place}", highlight=False)
+    _print(result)
 
 
-def _print(result: FusedFolder, device: torch.device) -> None:
-    if device.type != "cpu":
-        out.print(f"on {device}", highlight=False)
+def _print(result: FusedFolder) -> None:
     if result.reused:
         out.print(f"not run again, from the cache: {', '.join(result.reused)}", highlight=False, soft_wrap=True)
     out.print(_table(result))
@@ -94,6 +105,8 @@ def _print(result: FusedFolder, device: torch.device) -> None:
 
 
 def _table(result: FusedFolder) -> Table:
+    from fedfuse.terminal.tables import plain_table
+
     columns = {
         "validation %": [row.validation for row in result.rows],
         "test %": [row.test for row in result.rows],

@@ -7,14 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fedfuse import rng
-from fedfuse.commands.options import DataDir, check_writable, dotted_settings, look_in, out, out_path
-from fedfuse.data.generators import save_generator
-from fedfuse.data.generators.progress import Steps
-from fedfuse.data.generators.sampling import frozen, generated
-from fedfuse.data.generators.sheet import SAMPLES, check_picture, draw_sheet
-from fedfuse.data.generators.training import Trainer, image_shape
-from fedfuse.data.sources import load as load_source
+from fedfuse.commands import defaults
+from fedfuse.commands.options import DataDir, check_writable, dotted_settings, importing, look_in, out, out_path
 
 app = typer.Typer(
     no_args_is_help=True, help="Train a generator of unlabeled images for the server's pool, and draw samples from it."
@@ -27,12 +21,14 @@ def train(
     out_file: Annotated[
         Path, typer.Option("--out", parser=out_path, metavar="PATH", help="File for the generator: .safetensors.")
     ],
-    steps: Annotated[int, typer.Option(min=1, help="Training steps in each of the two stages.")] = Trainer.steps,
-    latent: Annotated[int, typer.Option(min=1, help="Size of the latent vectors.")] = Trainer.latent,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Training steps in each of the two stages.")
+    ] = defaults.GENERATOR_STEPS,
+    latent: Annotated[int, typer.Option(min=1, help="Size of the latent vectors.")] = defaults.LATENT,
     width: Annotated[
         int, typer.Option(min=1, help="Base number of channels; use more for richer images.")
-    ] = Trainer.width,
-    seed: Annotated[int, typer.Option(help="Seed of all random draws.")] = Trainer.seed,
+    ] = defaults.WIDTH,
+    seed: Annotated[int, typer.Option(help="Seed of all random draws.")] = defaults.GENERATOR_SEED,
     picture: Annotated[Path | None, typer.Option(help="Also draw samples to this file: .png.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Setting of the data source. Repeatable.")
@@ -41,6 +37,13 @@ def train(
 ) -> None:
     """Train a generator on public images. An experiment with `data.pool.kind = "generator"` draws its pool from it."""
     look_in(data_dir)
+    with importing():
+        from fedfuse.data.generators import save_generator
+        from fedfuse.data.generators.progress import Steps
+        from fedfuse.data.generators.sheet import check_picture
+        from fedfuse.data.generators.training import Trainer, image_shape
+        from fedfuse.data.sources import load as load_source
+
     trainer = Trainer(latent=latent, width=width, steps=steps, seed=seed)
     check_writable(out_file, "gen.safetensors")
     images = load_source(source, arguments=dotted_settings(set_)).train
@@ -66,6 +69,11 @@ def sample(
     ] = None,
 ) -> None:
     """Draw samples from a generator into one picture."""
+    with importing():
+        from fedfuse import rng
+        from fedfuse.data.generators.sampling import frozen, generated
+        from fedfuse.data.generators.sheet import SAMPLES, draw_sheet
+
     images = generated(frozen(generator, latent), SAMPLES, rng.generator(seed, "sheet"), images=True)
     draw_sheet(images, out_file)
     out.print(f"picture    {out_file}  {SAMPLES} samples", highlight=False)

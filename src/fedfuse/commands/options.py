@@ -1,4 +1,4 @@
-"""Options, consoles and the display of a run, as shared by several commands."""
+"""Options and consoles, as shared by several commands. Nothing here imports torch: `--help` need not wait for it."""
 
 from __future__ import annotations
 
@@ -7,30 +7,42 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from fedfuse.config.overlay import algorithm_settings
-from fedfuse.config.values import parse_value
-from fedfuse.runs.display import Display
-from fedfuse.terminal.progress import Lines, Live
-from fedfuse.terminal.streams import say_stopped
-from fedfuse.types import FedfuseError
+from fedfuse.commands.completion import algorithms, experiments
+from fedfuse.errors import FedfuseError
+from fedfuse.terminal.streams import leaving_at_once, say_stopped
+
+if TYPE_CHECKING:
+    from fedfuse.runs.display import Display
 
 # A pipe has no width: rich would assume 80 columns and truncate tables.
 _is_terminal = sys.stdout is not None and sys.stdout.isatty()  # None: the stream was closed by `>&-`
 out = Console(width=None if _is_terminal or "COLUMNS" in os.environ else 110)
 err = Console(stderr=True)
 
+# Commands import inside this block what they need: it takes seconds, in which a signal must end the program at once.
+importing = leaving_at_once
+
 ExperimentName = Annotated[
     str,
-    typer.Argument(metavar="EXPERIMENT", help="Name of a built-in experiment (see `fedfuse list`), or a TOML file."),
+    typer.Argument(
+        metavar="EXPERIMENT",
+        help="Name of a built-in experiment (see `fedfuse list`), or a TOML file.",
+        autocompletion=experiments,
+    ),
 ]
 AlgorithmName = Annotated[
     str | None,
-    typer.Option("--algorithm", "-a", help="Algorithm, as in `fedprox(mu=0.1)`; by default the experiment's."),
+    typer.Option(
+        "--algorithm",
+        "-a",
+        help="Algorithm, as in `fedprox(mu=0.1)`; by default the experiment's.",
+        autocompletion=algorithms,
+    ),
 ]
 DataDir = Annotated[
     Path | None,
@@ -41,6 +53,8 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Set any key of the experiment: `local.lr=0.05`. Repeatable."),
 ]
 Rounds = Annotated[int | None, typer.Option("--rounds", "-r", help="Number of rounds; by default the experiment's.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings and errors, both on standard error.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line, for other programs.")]
 
 
 def _share(target: float | None) -> float | None:
@@ -63,6 +77,9 @@ WorkerCount = Annotated[
 
 def dotted_settings(pairs: list[str] | None, algorithm: str | None = None, **options: Any) -> dict[str, Any]:
     """Return options as dotted keys. `--set` overrides the algorithm's settings, and named options override `--set`."""
+    from fedfuse.config.overlay import algorithm_settings
+    from fedfuse.config.values import parse_value
+
     settings: dict[str, Any] = {}
     for pair in pairs or []:
         key, equals, text = pair.partition("=")
@@ -102,8 +119,14 @@ def look_in(data_dir: Path | None) -> None:
 
 
 @contextmanager
-def shown() -> Iterator[Display]:
-    with Live(out) if out.is_terminal else nullcontext(Lines(out)) as display:
+def shown(*, quiet: bool = False, as_json: bool = False) -> Iterator[Display]:
+    """Yield the display of a run: bars on a terminal, lines when piped, objects with `as_json`."""
+    with importing():
+        from fedfuse.runs.progress import Lines, Live, Warnings
+        from fedfuse.terminal.objects import Objects
+
+    plain = Objects(out, rounds=not quiet) if as_json else Warnings(err) if quiet else Lines(out)
+    with Live(out) if out.is_terminal and not (quiet or as_json) else nullcontext(plain) as display:
         try:
             yield display
         except KeyboardInterrupt as stop:  # typer would only print that the command was aborted

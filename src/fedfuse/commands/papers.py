@@ -67,9 +67,10 @@ def run(
 def table(
     results: Annotated[Path, typer.Argument(metavar="RESULTS", help="Folder with files of results.")],
     out_file: Annotated[
-        Path, typer.Option("--out", parser=out_path, metavar="PATH", help="Markdown file to write.")
-    ] = Path("results.md"),
+        Path | None,
+        typer.Option("--out", parser=out_path, metavar="PATH", help="Markdown file to write, by default ./results.md."),
+    ] = None,
 ) -> None:
     """Write the page of all results, with its figures, from files of results."""
-    written = overview.write(read_all(results), out_file, pictures=results)
+    written = overview.write(read_all(results), out_file or Path("results.md"), pictures=results)
     out.print(f"page      {written[0]}, {len(written) - 1} figures", highlight=False, soft_wrap=True)

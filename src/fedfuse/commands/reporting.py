@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import webbrowser
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedfuse.commands.options import Target, out, out_path
-from fedfuse.reports import report as write_report
-from fedfuse.reports.watch import server
-from fedfuse.types import FedfuseError
+from fedfuse.commands.options import Target, err, importing, out, out_path
+from fedfuse.errors import FedfuseError
 
 app = typer.Typer()
 
@@ -31,11 +28,20 @@ def report(
         ),
     ] = None,
     target: Target = None,
+    shared_assets: Annotated[
+        bool,
+        typer.Option(
+            "--shared-assets", help="Write plotly to a file beside the page, which all pages of that folder share."
+        ),
+    ] = False,
 ) -> None:
     """Write an HTML report of runs, from their records on disk. It needs no network and no server."""
     if out_file is not None and out_file.is_dir():
         raise FedfuseError(f"--out {out_file} is a folder: name a file, as in {out_file / 'report.html'}")
-    say_where(write_report(*runs, out=out_file, target=target))
+    with importing():
+        from fedfuse.reports import report as write_report
+
+    say_where(write_report(*runs, out=out_file, target=target, shared_assets=shared_assets))
 
 
 @app.command(epilog="Example: `fedfuse watch runs/digits-feddf-seed0`")
@@ -46,6 +52,11 @@ def watch(
     target: Target = None,
 ) -> None:
     """Serve the HTML report of runs in progress; the page updates itself. Only this machine can reach it."""
+    with importing():
+        import webbrowser
+
+        from fedfuse.reports.watch import server
+
     serving = server(runs, port, target=target)
     address = f"http://{serving.server_address[0]!s}:{serving.server_address[1]}/"
     out.print(f"watching  {address}  (stop with Ctrl-C)", highlight=False, soft_wrap=True)
@@ -63,9 +74,18 @@ def say_where(page: Path) -> None:
     out.print(f"report    {page}", highlight=False, soft_wrap=True)
 
 
-def report_at_end(folder: Path, target: float | None = None) -> None:
+def report_at_end(folder: Path, target: float | None = None, *, quiet: bool = False, as_json: bool = False) -> None:
     """Write the report at the end of a command. A failure is only a warning: the runs are complete."""
+    from fedfuse.reports import report as write_report
+    from fedfuse.terminal.objects import of_report, print_objects
+
     try:
-        say_where(write_report(folder, target=target))
+        page = write_report(folder, target=target)
     except (FedfuseError, OSError) as error:
-        out.print(f"warning: no report was written: {error}", highlight=False, markup=False, soft_wrap=True)
+        console = err if quiet or as_json else out
+        console.print(f"warning: no report was written: {error}", highlight=False, markup=False, soft_wrap=True)
+        return
+    if as_json:
+        print_objects(out, iter([of_report(page)]))
+    elif not quiet:
+        say_where(page)

@@ -4,35 +4,37 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedfuse.commands.completion import algorithms
+from fedfuse.commands.defaults import TRACKERS
 from fedfuse.commands.options import (
     AlgorithmName,
     DataDir,
     ExperimentName,
+    Json,
+    Quiet,
     Rounds,
     Set,
     Target,
     WithReport,
     WorkerCount,
     dotted_settings,
+    importing,
     look_in,
     out,
     out_path,
     shown,
 )
 from fedfuse.commands.reporting import report_at_end
-from fedfuse.config.experiment import Experiment, load
-from fedfuse.runs.compare import compare as run_comparison
-from fedfuse.runs.compare import default_folder
-from fedfuse.runs.display import Display
-from fedfuse.runs.run import Run
-from fedfuse.runs.run import run as run_experiment
-from fedfuse.terminal import tables
-from fedfuse.tracking import TRACKERS
-from fedfuse.types import FedfuseError
+from fedfuse.errors import FedfuseError
+
+if TYPE_CHECKING:
+    from fedfuse.config.experiment import Experiment
+    from fedfuse.runs.display import Display
+    from fedfuse.runs.result import Run
 
 app = typer.Typer()
 
@@ -67,24 +69,35 @@ def run(
     report: WithReport = True,
     set_: Set = None,
     data_dir: DataDir = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Run one experiment. Its directory holds the records, the models and the last checkpoints."""
     look_in(data_dir)
+    with importing():
+        from fedfuse.config.experiment import load
+        from fedfuse.terminal import tables
+
     settings = dotted_settings(
         set_, algorithm, run__rounds=rounds, run__seed=seed, run__workers=workers, run__track=track
     )
-    with shown() as display:
+    with shown(quiet=quiet, as_json=as_json) as display:
         result = _run_on_engine(load(experiment, settings), engine, out_dir, resume, display)
-    out.print(tables.of_run(result))
+    if not quiet and not as_json:
+        out.print(tables.of_run(result))
     if report:
-        report_at_end(result.path)
+        report_at_end(result.path, quiet=quiet, as_json=as_json)
 
 
 def _run_on_engine(experiment: Experiment, engine: Where, path: Path | None, resume: bool, display: Display) -> Run:
+    with importing():
+        from fedfuse.runs.run import run as run_experiment
+
     if engine is Where.LOCAL:
         return run_experiment(experiment, path, resume=resume, display=display)
     try:
-        from fedfuse.flower.simulation import simulate
+        with importing():
+            from fedfuse.flower.simulation import simulate
     except ImportError as error:
         raise FedfuseError(
             f"--engine {engine.value} needs Flower ({error}): pip install 'fedfuse[flower-simulation]'"
@@ -98,7 +111,10 @@ def compare(
     algorithm: Annotated[
         list[str],
         typer.Option(
-            "--algorithm", "-a", help="Algorithm, optionally with settings, as in `fedprox(mu=0.1)`. Repeatable."
+            "--algorithm",
+            "-a",
+            help="Algorithm, optionally with settings, as in `fedprox(mu=0.1)`. Repeatable.",
+            autocompletion=algorithms,
         ),
     ],
     seeds: Annotated[
@@ -120,14 +136,25 @@ def compare(
     report: WithReport = True,
     set_: Set = None,
     data_dir: DataDir = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Run several algorithms on the same partition, cohorts and initial weights. Repeat the command to continue."""
     look_in(data_dir)
+    with importing():
+        from fedfuse.config.experiment import load
+        from fedfuse.runs.compare import compare as run_comparison
+        from fedfuse.runs.compare import default_folder
+        from fedfuse.terminal import objects, tables
+
     base = load(experiment, dotted_settings(set_, run__rounds=rounds, run__workers=workers, run__track=track))
     folder = out_dir or default_folder(base)
     numbers = range(base.run.seed, base.run.seed + seeds)
-    with shown() as display:
+    with shown(quiet=quiet, as_json=as_json) as display:
         rows = run_comparison(base, algorithm, seeds=numbers, out=folder, display=display)
-    out.print(tables.of_comparison(base, rows, target, folder))
+    if as_json:
+        objects.print_objects(out, objects.of_comparison(rows, target))
+    elif not quiet:
+        out.print(tables.of_comparison(base, rows, target, folder))
     if report:
-        report_at_end(folder, target)
+        report_at_end(folder, target, quiet=quiet, as_json=as_json)

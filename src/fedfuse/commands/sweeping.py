@@ -8,23 +8,24 @@ from typing import Annotated
 import typer
 
 from fedfuse.commands.options import (
+    AlgorithmName,
     DataDir,
     ExperimentName,
+    Json,
+    Quiet,
     Rounds,
     Set,
     WithReport,
     WorkerCount,
     dotted_settings,
+    importing,
     look_in,
     out,
     out_path,
     shown,
 )
 from fedfuse.commands.reporting import report_at_end
-from fedfuse.config.experiment import load
-from fedfuse.sweeps.space import parse_space
-from fedfuse.terminal.sweeps import again, of_sweep
-from fedfuse.types import FedfuseError
+from fedfuse.errors import FedfuseError
 
 app = typer.Typer()
 
@@ -45,10 +46,7 @@ def sweep(
         ),
     ],
     trials: Annotated[int, typer.Option(min=1, help="Total number of trials, including those in the directory.")] = 20,
-    algorithm: Annotated[
-        str | None,
-        typer.Option("--algorithm", "-a", help="Algorithm, as in `fedprox(mu=0.1)`; by default the experiment's."),
-    ] = None,
+    algorithm: AlgorithmName = None,
     rounds: Rounds = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the proposals; runs use the experiment's seed.")] = 0,
     seeds: Annotated[
@@ -74,26 +72,35 @@ def sweep(
     report: WithReport = True,
     set_: Set = None,
     data_dir: DataDir = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Search for the best settings by validation accuracy, with Optuna. Repeat the command to continue."""
     look_in(data_dir)
+    with importing():
+        from fedfuse.config.experiment import load
+        from fedfuse.sweeps.search import Median
+        from fedfuse.sweeps.search import sweep as search
+        from fedfuse.sweeps.space import parse_space
+        from fedfuse.terminal import objects, sweeps
+
     space = parse_space(param)
     if algorithm is not None and "algorithm.name" in space:
         raise FedfuseError(f"--algorithm {algorithm}: algorithm.name is searched by --param; leave one of them out")
     base = load(experiment, dotted_settings(set_, algorithm, run__rounds=rounds, run__workers=workers))
-    # Imported here: Optuna is optional, and no other command should wait for its import.
-    from fedfuse.sweeps.search import Median
-    from fedfuse.sweeps.search import sweep as search
-
     median = Median(startup_trials, warmup_rounds) if prune else None
-    with shown() as display:
+    with shown(quiet=quiet, as_json=as_json) as display:
         result = search(base, space, trials=trials, out=out_dir, seed=seed, seeds=seeds, prune=median, display=display)
-    out.print(of_sweep(result))
-    command = ["fedfuse", "run", experiment]
-    command += [] if algorithm is None else ["-a", algorithm]
-    command += [] if rounds is None or "run.rounds" in space else ["-r", str(rounds)]
-    command += [word for pair in set_ or [] for word in ("--set", pair) if pair.partition("=")[0].strip() not in space]
-    command += [] if data_dir is None else ["--data-dir", str(data_dir)]
-    out.print(again(result.best, command), soft_wrap=True)  # on one line, so that it can be copied
+    if as_json:
+        objects.print_objects(out, objects.of_sweep(result))
+    elif not quiet:
+        out.print(sweeps.of_sweep(result))
+        command = ["fedfuse", "run", experiment]
+        command += [] if algorithm is None else ["-a", algorithm]
+        command += [] if rounds is None or "run.rounds" in space else ["-r", str(rounds)]
+        others = [pair for pair in set_ or [] if pair.partition("=")[0].strip() not in space]
+        command += [word for pair in others for word in ("--set", pair)]
+        command += [] if data_dir is None else ["--data-dir", str(data_dir)]
+        out.print(sweeps.again(result.best, command), soft_wrap=True)  # on one line, so that it can be copied
     if report:
-        report_at_end(result.path)
+        report_at_end(result.path, quiet=quiet, as_json=as_json)

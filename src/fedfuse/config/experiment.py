@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any, get_args
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from fedfuse import signature
 from fedfuse.config.named import ConfigError, NamedSection
 from fedfuse.config.overlay import overlaid
-from fedfuse.config.parts import AlgorithmSection
+from fedfuse.config.parts import AlgorithmSection, stated_settings
 from fedfuse.config.sections import DataSection, ModelsSection, PartitionSection, RunSection
+from fedfuse.config.values import format_value
 from fedfuse.dotted import flatten
 from fedfuse.local_settings import LocalSettings
+from fedfuse.notebook import table
 from fedfuse.types import FedfuseError
 
 SECTIONS = ("data", "partition", "models", "local", "algorithm", "run")
@@ -35,17 +37,22 @@ class Experiment(BaseModel):
     name: str = Field("experiment", description="name in directories, tables and reports")
     data: DataSection
     partition: PartitionSection = PartitionSection()
-    models: ModelsSection
+    models: ModelsSection = ModelsSection()
     local: LocalSettings = LocalSettings(epochs=1)
     algorithm: AlgorithmSection = AlgorithmSection()
     run: RunSection = RunSection()
     provenance: dict[str, Any] | None = Field(None, description="written by a run: versions, threads, fingerprint")
+    _stated: frozenset[str] = PrivateAttr(frozenset())
 
     def __init__(self, **sections: Any) -> None:
         try:
             super().__init__(**sections)
         except ValidationError as error:
             raise ConfigError.of(error, _known_keys) from error
+        self._stated = frozenset(
+            {f"run.{key}" for key in self.run.model_fields_set}
+            | {f"algorithm.{key}" for key in stated_settings(self.algorithm)}
+        )
         named_sections = {"data": self.data, "partition": self.partition, "algorithm": self.algorithm}
         if problems := [p for place, section in named_sections.items() for p in section.complete(place)]:
             raise ConfigError(problems)
@@ -59,7 +66,42 @@ class Experiment(BaseModel):
 
     def with_settings(self, settings: Mapping[str, Any]) -> Experiment:
         """Return a copy with dotted keys set: {"local.lr": 0.05}."""
-        return Experiment(**overlaid(self.resolved(), settings))
+        changed = Experiment(**overlaid(self.resolved(), settings))
+        same = changed.algorithm.name == self.algorithm.name
+        kept = {key for key in self._stated if same or not key.startswith("algorithm.")}
+        changed._stated = frozenset({*kept, *flatten(settings)})
+        return changed
+
+    def states(self, key: str) -> bool:
+        """Return whether the user stated this setting of [run] or [algorithm]: others may be fitted to the data."""
+        return key in self._stated
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Experiment) and self.resolved() == other.resolved()
+
+    def __repr__(self) -> str:
+        return f"Experiment({', '.join(f'{key}: {value}' for key, value in self._summary().items())})"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        rows = [(key, format_value(value)) for key, value in flatten(self.resolved()).items() if key != "name"]
+        return (
+            table(f"Experiment {self.name}", (), self._summary().items())
+            + f"<details><summary>all settings</summary>{table('', ('key', 'value'), rows)}</details>"
+        )
+
+    def _summary(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "data": self.data.source,
+            "clients": self.partition.clients,
+            "partition": self.partition.scheme,
+            "models": ", ".join(self.models.weights),
+            "algorithm": self.algorithm.name,
+            "rounds": self.run.rounds,
+            "seed": self.run.seed,
+        }
 
     @property
     def local_objects(self) -> list[str]:
@@ -105,12 +147,15 @@ def load(experiment: str | Path, settings: Mapping[str, Any] | None = None) -> E
     except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
         raise FedfuseError(f"{file}: not valid TOML: {error}") from error
     if not sections:
-        raise FedfuseError(f"{file}: is empty: give at least the sections [data] and [models]")
+        raise FedfuseError(f"{file}: is empty: give at least the section [data]")
     sections.setdefault("name", Path(file).stem)
     try:
-        return Experiment(**overlaid(sections, settings or {}))
+        loaded = Experiment(**overlaid(sections, settings or {}))
     except ConfigError as error:
         raise ConfigError(error.problems, file) from error
+    if str(experiment) in builtin():  # what a built-in experiment says is not the user's choice
+        loaded._stated = frozenset(flatten(settings or {}))
+    return loaded
 
 
 def _read(experiment: str) -> tuple[str, str]:

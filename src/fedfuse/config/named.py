@@ -94,7 +94,12 @@ class NamedSection(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: Any) -> Any:
-        return {cls.key: value} if isinstance(value, str) else cls.from_value(value)
+        return cls.from_text(value) if isinstance(value, str) else cls.from_value(value)
+
+    @classmethod
+    def from_text(cls, text: str) -> dict[str, Any]:
+        """Return the section's keys, given as text: by default the name of its function."""
+        return {cls.key: text}
 
     @classmethod
     def from_value(cls, value: Any) -> Any:

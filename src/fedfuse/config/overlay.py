@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, get_args
 
 from fedfuse import signature
@@ -13,6 +12,7 @@ from fedfuse.algorithms import ALGORITHMS
 from fedfuse.config.named import ConfigError, NamedSection, Problem
 from fedfuse.config.parts import AlgorithmSection, stated_twice
 from fedfuse.config.sections import DataSection, PartitionSection
+from fedfuse.config.values import parse_call
 from fedfuse.dotted import flatten
 from fedfuse.types import FedfuseError
 
@@ -40,7 +40,7 @@ def overlaid(sections: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[s
         for i, part in enumerate(path):
             inner = table.get(part, {})
             if isinstance(inner, str):  # `data.pool = "noise"` may be followed by `data.pool.size = 100`
-                inner = {_name_key(path[: i + 1]) or "name": inner}
+                inner = _section(inner, path[: i + 1])
             if not isinstance(inner, Mapping):
                 raise ConfigError([Problem(dotted, value, f"{'.'.join(path[: i + 1])} is not a section")])
             table[part] = table = dict(inner)
@@ -48,6 +48,15 @@ def overlaid(sections: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[s
     if isinstance(algorithm := result.get("algorithm"), Mapping):
         result["algorithm"] = _without_replaced(algorithm, "algorithm", flatten(settings))
     return result
+
+
+def _section(text: str, path: Sequence[str]) -> dict[str, Any]:
+    """Return the table of a section that is given as text: `fedprox(mu=0.1)` in place of an algorithm."""
+    if path[0] == "algorithm" and len(path) > 1:
+        with suppress(ValueError):  # reported by the section
+            name, settings = parse_call(text)
+            return {"name": name, **settings}
+    return {_name_key(path) or "name": text}
 
 
 def _without_replaced(algorithm: Mapping[str, Any], place: str, new: Container[str]) -> dict[str, Any]:
@@ -93,12 +102,9 @@ def algorithm_settings(text: str) -> dict[str, Any]:
 
     A dotted setting changes the experiment for this algorithm only: `fed-et(models.clients={"cnn"=1, "resnet8"=1})`.
     """
-    match = re.fullmatch(r"([^()]+?)\s*(?:\((.*)\))?", text.strip(), re.DOTALL)
     try:
-        if match is None:
-            raise ValueError("unbalanced parentheses")
-        settings = tomllib.loads(f"table = {{ {match[2] or ''} }}")["table"]
-    except (ValueError, RecursionError) as error:
+        name, settings = parse_call(text)
+    except ValueError as error:
         raise FedfuseError(
             f'algorithm {text!r}: {error}. Write a name, or a name with settings: fedbe(samples=5, target="logits")'
         ) from error
@@ -112,4 +118,4 @@ def algorithm_settings(text: str) -> dict[str, Any]:
         raise FedfuseError(
             f"algorithm {text!r}: {shared[0]} is the same for all algorithms; only run.rounds may differ"
         )
-    return {"algorithm.name": match[1], **own, **other}
+    return {"algorithm.name": name, **own, **other}

@@ -22,6 +22,8 @@ from fedfuse.algorithms.decentralised_logits.topology import Complete, RandomNei
 from fedfuse.algorithms.ds_fl.entropy_reduction import EntropyReduced
 from fedfuse.algorithms.settings import missing_setting
 from fedfuse.config.named import NamedSection, Problem
+from fedfuse.config.values import parse_call
+from fedfuse.dotted import flatten
 from fedfuse.fusion import (
     SGD,
     SWA,
@@ -111,7 +113,20 @@ def section_of(value: Any, protocol: Any) -> dict[str, Any]:
     return {"name": name, **{key: file_value(v, hints[key]) for key, v in settings.items()}}
 
 
-class PartSection(NamedSection):
+class CallSection(NamedSection):
+    """A section that may also be written like a call: `fedprox(mu=0.1)`, `package.module:function(lr=0.03)`."""
+
+    @classmethod
+    def from_text(cls, text: str) -> dict[str, Any]:
+        if "(" not in text or text.startswith(signature.LOCAL):
+            return {cls.key: text}
+        name, settings = parse_call(text)
+        if cls.key in settings:
+            raise ValueError(f"{cls.key} stands before the brackets: leave it out of them")
+        return {cls.key: name, **settings}
+
+
+class PartSection(CallSection):
     """A part of an algorithm: its name and its settings."""
 
     key: ClassVar[str] = "name"
@@ -164,7 +179,7 @@ def _build(value: Any) -> Any:
     return value.build() if isinstance(value, PartSection | AlgorithmSection) else value
 
 
-class AlgorithmSection(NamedSection):
+class AlgorithmSection(CallSection):
     """The algorithm by name, and its hyperparameters."""
 
     key, what, catalogue = "name", "algorithm", ALGORITHMS
@@ -235,6 +250,23 @@ class AlgorithmSection(NamedSection):
         if not isinstance(algorithm, Algorithm):
             raise FedfuseError(f"algorithm {self.name!r} returned a {type(algorithm).__name__}, not an Algorithm")
         return algorithm
+
+
+def stated_settings(section: NamedSection) -> set[str]:
+    """Return the settings that a section states, as dotted keys, before its defaults are filled in.
+
+    Of a part that was given as a Python object, those that differ from the part's defaults.
+    """
+    keys = set()
+    for name, value in section.settings.items():
+        if isinstance(value, PartSection):
+            defaults = {
+                p.name: signature.default_of(value.function(), p) for p in signature.settings_of(value.function())
+            }
+            keys |= {f"{name}.{key}" for key, inner in value.settings.items() if inner != defaults.get(key)}
+        else:
+            keys |= set(flatten({name: value}))
+    return keys
 
 
 def stated_twice(function: signature.Function, settings: Mapping[str, Any]) -> list[tuple[str, str]]:

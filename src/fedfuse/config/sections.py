@@ -15,6 +15,7 @@ from fedfuse.data.sources import SOURCES, source_function
 from fedfuse.data.sources.memory import cache_arrays, is_data
 from fedfuse.data.texts.tokenizer import SMALLEST
 from fedfuse.models import precision
+from fedfuse.models.defaults import AUTO
 from fedfuse.select import Selection
 from fedfuse.tracking import TRACKERS
 from fedfuse.types import FedfuseError
@@ -75,7 +76,9 @@ class ModelsSection(Section):
     In Python, a function of (classes, shape) that returns a net may replace a name.
     """
 
-    clients: str | dict[str, PositiveFloat]
+    clients: str | dict[str, PositiveFloat] = Field(
+        AUTO, description="an architecture, or several with their weights; auto is one that suits the data"
+    )
     capability: str | None = Field(
         None, description="data column that ranks clients; by default architectures are drawn at random"
     )
@@ -123,6 +126,9 @@ class RunSection(Section):
 
     rounds: PositiveInt = 20
     seed: NonNegativeInt = 0
+    evaluate_every: PositiveInt = Field(
+        1, description="rounds from one evaluation of the server's models to the next; the last is always evaluated"
+    )
     workers: NonNegativeInt = Field(0, description="worker processes; 0 is one per core, 1 is this process only")
     threads: PositiveInt = Field(
         1, description="compute threads per process; results are bit-identical only for the same number"

@@ -49,3 +49,14 @@ def _toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else str(value)
+
+
+def parse_call(text: str) -> tuple[str, dict[str, Any]]:
+    """Parse a name, or a name with settings: `fedbe`, `fedbe(samples=5, posterior="dirichlet")`."""
+    match = re.fullmatch(r"([^()]+?)\s*(?:\((.*)\))?", text.strip(), re.DOTALL)
+    if match is None:
+        raise ValueError("unbalanced parentheses")
+    try:
+        return match[1], tomllib.loads(f"table = {{ {match[2] or ''} }}")["table"]
+    except RecursionError as error:
+        raise ValueError(str(error)) from error

@@ -18,12 +18,14 @@ from fedfuse.data.holdout import amount, stratified
 from fedfuse.data.partition import Scheme, dirichlet, label_counts
 from fedfuse.data.pool import Pool
 from fedfuse.data.sources.source import Source
+from fedfuse.notebook import table
 from fedfuse.types import DamagedError, FedfuseError
 
 CHUNK = 4096  # rows hashed at a time
+SHOWN = 20  # clients, and classes, in a notebook's table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Federation:
     """Client k has the rows `parts[k]` of `train`, without a copy. `train.batch(parts[k][rows])` is a batch."""
 
@@ -40,6 +42,23 @@ class Federation:
 
     def __len__(self) -> int:
         return len(self.parts)
+
+    def __repr__(self) -> str:
+        return f"Federation({self._summary()})"
+
+    def _repr_html_(self) -> str:
+        columns = self.labels if len(self.labels) <= SHOWN else ()
+        counts = self.counts.tolist()[:SHOWN]
+        rows = [(k, self.sizes[k], *(each if columns else ())) for k, each in enumerate(counts)]
+        rest = f"; the first {SHOWN} clients" if len(self) > SHOWN else ""
+        return table(f"Federation: {self._summary()}{rest}", ("client", "examples", *columns), rows)
+
+    def _summary(self) -> str:
+        pool = "no pool" if self.pool is None else f"a pool of {len(self.pool):,}"
+        return (
+            f"{len(self)} clients with {sum(self.sizes):,} examples, {len(self.labels)} classes, shape "
+            f"{self.train.shape}, {len(self.validation):,} for validation, {len(self.test):,} to test, {pool}"
+        )
 
     def client(self, k: int) -> Tensor:
         """The rows (n_k,) of `train` that client k has."""

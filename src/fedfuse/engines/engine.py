@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -24,6 +24,13 @@ class Engine(Protocol):
     otherwise SCAFFOLD's control variates, for example, would change without the server's.
     """
 
+    def present(self, ctx: Context, claimed: Mapping[int, int]) -> tuple[Context, Sequence[int]]:
+        """Return the context with all clients known now, and those that can be asked, in ascending order.
+
+        Over a network clients join and leave between rounds, and their numbers of examples change. claimed: the number
+        in each client's last accepted answer.
+        """
+
     def run(
         self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context, server: ServerState | None = None
     ) -> Iterator[Update | Failure]:
@@ -40,6 +47,11 @@ class Engine(Protocol):
         """Return the peak memory of the engine's other processes so far, in bytes; 0 if there are none."""
 
     def close(self) -> None: ...
+
+
+def everyone(ctx: Context) -> tuple[Context, Sequence[int]]:
+    """Return what `Engine.present` does where the clients are those of the experiment, and always there."""
+    return ctx, range(len(ctx.archs))
 
 
 def attempt(algorithm: Algorithm, task: Task, memory: Groups, ctx: Context) -> tuple[Update | Failure, Groups]:
@@ -69,6 +81,9 @@ class ClientMemory:
     def __init__(self) -> None:
         self._memory: dict[int, Groups] = {}
         self._new: dict[int, Groups] = {}  # of the current round, which is not settled yet
+
+    def present(self, ctx: Context, claimed: Mapping[int, int]) -> tuple[Context, Sequence[int]]:
+        return everyone(ctx)
 
     def attempt(self, algorithm: Algorithm, task: Task, ctx: Context) -> Update | Failure:
         """Run one client's work, and store its new memory."""

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -27,6 +27,7 @@ from typing import Any
 from fedfuse import codec
 from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
+from fedfuse.engines.engine import everyone
 from fedfuse.types import Failure, FedfuseError, Groups, ServerState, Task, Tensors, Update
 
 AHEAD = 4  # answers that may wait on disk, per worker, while the server fuses an earlier one
@@ -47,6 +48,9 @@ class Workers:
             self._idle.put(worker)
         # One thread per worker, which only waits for its process to answer.
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="fedfuse-worker")
+
+    def present(self, ctx: Context, claimed: Mapping[int, int]) -> tuple[Context, Sequence[int]]:
+        return everyone(ctx)
 
     def run(
         self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context, server: ServerState | None = None

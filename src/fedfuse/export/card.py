@@ -189,7 +189,7 @@ def _source(name: str) -> tuple[str, str | None]:
 def _results(records: Records, arch: str) -> list[tuple[str, str, str, int]]:
     """The accuracies after the last round and in the best one. Without validation data, that row is missing."""
     name = records.name_of(arch)
-    of_test = {r.round: r.models[name].accuracy for r in records.history}
+    of_test = {r.round: r.models[name].accuracy for r in records.history if r.evaluated}
     of_validation = {r.round: r.validation_accuracy for r in records.history if r.validation_accuracy is not None}
     alone = list(records.federation.reported) == [name]
     rows = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -47,11 +47,7 @@ def serving(node: Node) -> ClientApp:
 
     @app.query()
     def hello(message: Message, context: NodeContext) -> Message:
-        config = context.node_config
-        settings: dict[str, ConfigRecordValues] = {
-            key: config[key] for key in ("partition-id", "capability") if key in config
-        }
-        return Message(wire.content({"protocol": wire.PROTOCOL, **settings}), reply_to=message)
+        return Message(wire.content(node.introduce(message, context)), reply_to=message)
 
     @app.train()
     def train(message: Message, context: NodeContext) -> Message:
@@ -68,6 +64,21 @@ class Node:
     data: Data | None = None
     _federations: dict[str, Federation] = field(default_factory=dict, repr=False)  # the experiment's data, once read
 
+    def introduce(self, message: Message, context: NodeContext) -> wire.About:
+        """Return what the server must know of this node before it asks it to work."""
+        config = context.node_config
+        facts: dict[str, ConfigRecordValues] = {"protocol": wire.PROTOCOL, "own-data": self.data is not None}
+        facts |= {key: config[key] for key in ("partition-id", "capability", "name") if key in config}
+        if self.data is not None and wire.about(message).get("count") is True:
+            with suppress(Exception):  # a user's code: what is wrong with the data is said when it is asked to train
+                own = self._own(context)
+                facts["examples"] = len(own if isinstance(own, Examples) else own[1])
+        return facts
+
+    def _own(self, context: NodeContext) -> Own:
+        assert self.data is not None
+        return self.data(context) if callable(self.data) else self.data
+
     def answer(self, message: Message, context: NodeContext) -> RecordDict:
         facts, task = wire.about(message), wire.read_task(message)
         try:
@@ -78,9 +89,10 @@ class Node:
 
     def _work(self, task: Task, facts: wire.About, context: NodeContext) -> tuple[Update | Failure, bool]:
         experiment = self.experiment if isinstance(self.experiment, Experiment) else load(self.experiment)
-        partition = context.node_config.get("partition-id", task.client)
-        if partition != task.client:
-            raise FedfuseError(f"was asked at the node of client {partition}: check partition-id in the node configs")
+        declared = facts.get("declared", task.client)
+        partition = context.node_config.get("partition-id", declared)
+        if partition != declared:
+            raise FedfuseError(f"was asked at the node of client {partition!r}: check partition-id in the node configs")
         folder, memory_round = context.node_config.get("memory-dir"), wire.whole(facts, "memory")
         memory = Memory.of(None if folder is None else str(folder), context.state, str(facts["run"]), task.client)
         with ExitStack() as stack:
@@ -104,10 +116,9 @@ class Node:
                 self._federations["all"] = load_federation(experiment)
             setup = set_up(experiment, self._federations["all"])
         else:
-            data = self.data(context) if callable(self.data) else self.data
             # The server has assigned architectures by capability, so the node's data need not have that column.
             plain = experiment.model_copy(update={"models": experiment.models.model_copy(update={"capability": None})})
-            setup = set_up(plain, _alone(_examples(data, facts), client, wire.whole(facts, "clients")))
+            setup = set_up(plain, _alone(_examples(self._own(context), facts), client, wire.whole(facts, "clients")))
         archs, precisions = setup.ctx.archs, setup.ctx.precisions
         if not client < len(archs):
             raise FedfuseError(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 import torch
 from flwr.app import ConfigRecordValues, Message, MessageType
@@ -24,9 +24,10 @@ from fedfuse.context import Context
 from fedfuse.data.examples import Examples
 from fedfuse.flower import wire
 from fedfuse.flower.deadline import with_timeout
+from fedfuse.flower.members import with_members
 from fedfuse.flower.replies import Replies, Reply
 from fedfuse.flower.reply_checks import Expected, Refused
-from fedfuse.flower.roster import Roster
+from fedfuse.flower.roster import PAUSE, Roster
 from fedfuse.local import uploads
 from fedfuse.types import Failure, FedfuseError, Groups, ServerState, Task, Update
 
@@ -46,12 +47,28 @@ class SentTask:
 
 
 class OverGrid:
-    """Runs clients at the nodes of `roster`, with `timeout` seconds per round."""
+    """Runs clients at the nodes of `roster`, with `timeout` seconds per round.
 
-    def __init__(self, grid: Grid, roster: Roster, timeout: float, scratch: Path) -> None:
+    Before a round it waits up to `wait` seconds until `least` clients have a node online.
+    """
+
+    def __init__(
+        self, grid: Grid, roster: Roster, timeout: float, scratch: Path, *, least: int = 1, wait: float = 0.0
+    ) -> None:
         self._grid, self._roster, self._timeout, self._scratch = grid, roster, timeout, scratch
+        self._least, self._wait = least, wait
         self._valid: dict[int, int] = {}  # client -> the round of its valid memory
         self._new: dict[int, int] = {}  # the same, for the round that is not settled yet
+
+    def present(self, ctx: Context, claimed: Mapping[int, int]) -> tuple[Context, list[int]]:
+        deadline = monotonic() + self._wait
+        while len(clients := self._roster.served(self._online())) < self._least and monotonic() < deadline:
+            sleep(PAUSE)
+        roster = self._roster
+        return with_members(ctx, len(roster.joined), roster.capabilities, {**roster.examples, **claimed}), clients
+
+    def _online(self) -> set[int]:
+        return with_timeout(HELLO + REACH, lambda: self._roster.update(self._grid, HELLO))
 
     def run(
         self, algorithm: Algorithm, tasks: Iterable[Task], ctx: Context, server: ServerState | None = None
@@ -61,7 +78,7 @@ class OverGrid:
                 "replies over a network are checked against the server's models: pass the server's state"
             )
         self._new.clear()
-        online = with_timeout(HELLO + REACH, lambda: self._roster.update(self._grid, HELLO))
+        online = self._online()
         deadline, attempt = monotonic() + self._timeout, secrets.token_hex(8)
         outcomes = self._push_tasks(tasks, online, ctx, attempt)
         ids = [sent_task.id for sent_task in outcomes if isinstance(sent_task, SentTask)]
@@ -112,6 +129,8 @@ class OverGrid:
             "clients": len(ctx.archs),
             **_statistics(ctx.data.train),
         }
+        if (declared := self._roster.declared(task.client)) != task.client:
+            about["declared"] = declared
         content = wire.content(about, wire.TASK, encoder.array(task))
         return Message(content, node, MessageType.TRAIN, ttl=self._timeout, group_id=str(task.round))
 

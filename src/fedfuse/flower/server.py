@@ -18,8 +18,9 @@ from fedfuse.engines import Engine
 from fedfuse.flower.engine import HELLO, OverGrid
 from fedfuse.flower.roster import Roster
 from fedfuse.records.directory import SCRATCH
+from fedfuse.runs.progress import Lines
 from fedfuse.runs.run import EngineMaker, refuse_local_objects, run
-from fedfuse.terminal.progress import Lines
+from fedfuse.select import cohort_size
 from fedfuse.types import FedfuseError
 
 TYPES = {"out": (str,), "resume": (bool,), "timeout": (float, int), "wait": (float, int), "start": (int,)}
@@ -72,8 +73,18 @@ def server_app(experiment: Experiment | str | Path, deployment: Deployment | Non
 def serve(experiment: Experiment, grid: Grid, deployment: Deployment) -> None:
     """Run the experiment over this grid's nodes."""
     display = Lines(Console(width=110))
+    if (notice := cohort_notice(experiment)) is not None:
+        display.warn(notice)
     engines = over(grid, deployment)
     run(experiment, deployment.out, resume=deployment.resume, display=display, engines=engines)
+
+
+def cohort_notice(experiment: Experiment) -> str | None:
+    """Return a line that says how many nodes a round asks, if not all of them."""
+    clients, fraction = experiment.partition.clients, experiment.run.fraction
+    if (asked := cohort_size(clients, fraction)) == clients:
+        return None
+    return f"each round asks {asked} of {clients} nodes (run.fraction = {fraction:g}): set it to 1 to ask all"
 
 
 def over(grid: Grid, deployment: Deployment) -> EngineMaker:
@@ -81,8 +92,12 @@ def over(grid: Grid, deployment: Deployment) -> EngineMaker:
 
     def engines(experiment: Experiment, federation: Federation, path: Path) -> tuple[Engine, Tensor | None]:
         refuse_local_objects(experiment, "nodes are other processes, which")
-        roster = Roster.open(path, len(federation))
-        roster.wait(grid, max(experiment.run.quorum, deployment.start), deployment.wait, HELLO)
-        return OverGrid(grid, roster, deployment.timeout, path / SCRATCH / "flower"), roster.capability()
+        settings, algorithm = experiment.run, experiment.algorithm.build()
+        proportional = (settings.selection or algorithm.selection) == "proportional"
+        roster = Roster.open(path, len(federation), count=proportional)
+        roster.wait(grid, max(settings.quorum, deployment.start), deployment.wait, HELLO)
+        scratch, wait = path / SCRATCH / "flower", deployment.wait
+        engine = OverGrid(grid, roster, deployment.timeout, scratch, least=settings.quorum, wait=wait)
+        return engine, roster.capability()
 
     return engines

@@ -38,7 +38,8 @@ from fedfuse.flower.client import Node, serving
 from fedfuse.flower.server import Deployment, over
 from fedfuse.records.directory import SCRATCH
 from fedfuse.records.observer import Observer
-from fedfuse.runs.display import Display, Silent
+from fedfuse.runs.display import Display
+from fedfuse.runs.progress import from_python
 from fedfuse.runs.run import Run, refuse_local_objects, run
 from fedfuse.select import cohort_size
 from fedfuse.threads import cores
@@ -71,6 +72,7 @@ def simulate(
     out: str | Path | None = None,
     *,
     resume: bool = False,
+    progress: bool = True,
     display: Display | None = None,
     observers: Sequence[Observer] = (),
 ) -> Run:
@@ -81,14 +83,13 @@ def simulate(
     refuse_local_objects(experiment, "the simulation's nodes are other processes, which")
     if find_spec("ray") is None:
         raise FedfuseError("Flower's simulation needs Ray: pip install 'fedfuse[flower-simulation]'")
-    progress = display or Silent()
-    with ExitStack() as simulation:
+    with ExitStack() as simulation, from_python(display, progress) as shown:
 
         def engines(experiment: Experiment, federation: Federation, path: Path) -> tuple[Engine, Tensor | None]:
-            grid = simulation.enter_context(_simulation_grid(experiment, federation, path.resolve(), progress))
+            grid = simulation.enter_context(_simulation_grid(experiment, federation, path.resolve(), shown))
             return over(grid, Deployment(timeout=PATIENCE))(experiment, federation, path)
 
-        return run(experiment, out, resume=resume, display=progress, observers=observers, engines=engines)
+        return run(experiment, out, resume=resume, display=shown, observers=observers, engines=engines)
 
 
 @contextmanager

@@ -17,7 +17,10 @@ from fedfuse.types import Failure, FedfuseError, Task, Tensors, Update
 
 PROTOCOL = 2  # incremented when the format changes; a node refuses tasks of another version
 TASK, UPDATE, ABOUT, BLOB = "task", "update", "about", "blob"
-REPLIED = ("protocol", "client", "round", "attempt", "kept", "failure", "partition-id", "capability")
+REPLIED = (
+    "protocol", "client", "round", "attempt", "kept", "failure", "partition-id", "capability", "name", "own-data",
+    "examples",
+)  # fmt: skip
 CACHE_SIZE = 8  # encoded tasks in the cache: one per architecture, if clients share models
 NOBODY = -1  # placeholder for the client in a task's blob
 LONGEST_REASON = 500

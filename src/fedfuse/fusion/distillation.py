@@ -15,6 +15,7 @@ from fedfuse.algorithm import Algorithm
 from fedfuse.batches import images_of
 from fedfuse.context import Context
 from fedfuse.data.augment import augmentation
+from fedfuse.data.federation import Federation
 from fedfuse.evaluate import evaluate
 from fedfuse.facts import EnsembleQuality, Facts, FirstAndLast, Quality, Student, divergence
 from fedfuse.fusion.admission import Admission, admit_all
@@ -106,6 +107,9 @@ class Distilled:
 
     def check(self, ctx: Context) -> None:
         self._pool(ctx.at(1))
+
+    def learning(self, data: Federation) -> tuple[Distiller, int] | None:
+        return None if data.pool is None else (self.distiller, len(data.pool))
 
     def _pool(self, ctx: Context) -> tuple[Pool, Tensor, Tensor]:
         """Return the pool, those of its rows (n,) that the distiller can use, and the rows (n,) that they are views of.

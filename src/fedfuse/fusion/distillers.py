@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -26,6 +27,14 @@ from fedfuse.types import FedfuseError
 
 EPOCHS = 20  # of SGD, if neither epochs nor steps are given: as in FedBE
 Validate = Callable[[nn.Module], float]  # a net -> its accuracy on validation data
+
+
+class DoesNotFitError(FedfuseError):
+    """A distiller cannot work on a pool. Names of its settings in the text are in braces: `lower {batch_size}`."""
+
+    def __init__(self, text: str, key: Callable[[str], str] = str) -> None:
+        self.text = text
+        super().__init__(re.sub(r"{(\w+)}", lambda match: key(match[1]), text))
 
 
 @dataclass(frozen=True)
@@ -180,6 +189,11 @@ class SWA:
         t = ((step - 1) % self.cycle + 1) / self.cycle
         return (1 - t) * self.lr + t * low
 
+    @property
+    def first_collected(self) -> int:
+        """The step after which the first model is collected."""
+        return (self.swa_start // self.cycle + 1) * self.cycle
+
     def collects(self, step: int) -> bool:
         return step > self.swa_start and step % self.cycle == 0
 
@@ -189,12 +203,11 @@ class SWA:
 
     def plan(self, rows: int) -> int:
         steps = self.epochs * _batches_per_epoch(rows, self.batch_size)
-        first = (self.swa_start // self.cycle + 1) * self.cycle
-        if steps < first:
-            raise FedfuseError(
-                f"SWA collects its first model at step {first}, but {self.epochs} epochs over a pool of {rows} in "
-                f"batches of {self.batch_size} are {steps} steps: lower swa_start or cycle, raise epochs, or use more "
-                "data"
+        if steps < self.first_collected:
+            raise DoesNotFitError(
+                f"SWA collects its first model at step {self.first_collected}, but {self.epochs} epochs over a pool of "
+                f"{rows} in batches of {self.batch_size} are {steps} steps: lower {{swa_start}} or {{cycle}}, raise "
+                "{epochs}, or use more data"
             )
         return steps
 
@@ -309,7 +322,7 @@ def _cosine(step: int, steps: int) -> float:
 
 def _batches_per_epoch(rows: int, batch_size: int) -> int:
     if rows < batch_size:
-        raise FedfuseError(
-            f"the pool has {rows} examples, less than one batch of {batch_size}: give it more, or lower batch_size"
+        raise DoesNotFitError(
+            f"the pool has {rows} examples, less than one batch of {batch_size}: give it more, or lower {{batch_size}}"
         )
     return rows // batch_size

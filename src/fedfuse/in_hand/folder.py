@@ -25,6 +25,7 @@ from fedfuse.in_hand.readings import NamedModel, all_rows, inputs_hash
 from fedfuse.in_hand.result import Fused, Quality, WeightAverage
 from fedfuse.in_hand.student_folder import check_folder, write_folder
 from fedfuse.in_hand.teachers import Names, Teacher
+from fedfuse.threads import threads as compute_threads
 from fedfuse.types import FedfuseError
 
 POOL, VALIDATION, TEST = "pool", "validation", "test"
@@ -83,6 +84,7 @@ def fuse_to_folder(
     distiller: Distiller = AdamCosine(),  # noqa: B008
     device: str = devices.AUTO,
     seed: int = 0,
+    threads: int = 1,
     report: bool = True,
     data_dir: Path | None = None,
     progress: bool | None = None,
@@ -93,29 +95,31 @@ def fuse_to_folder(
         package.module:factory. Each reads the data by its own size, mean and standard deviation, or tokenizer.
     student: an architecture's name, hf:<id or folder>, or a model file of fedfuse.
     pool, validation, test: data sources; for texts, parquet files with a column text or sentence, or FILE::COLUMN.
+    threads: as of `fuse`.
 
     Teachers' logits are kept in the cache, so that a call with another student or after a crash does not run them
     again. Nothing is written to `out` before the student is trained.
     """
     out = Path(out)
     check_folder(out)
-    where = devices.resolve(device)
-    parts = _read(pool, validation, test, Location.at(data_dir))
-    distiller.plan(len(parts[POOL]))
-    probes = _check_teachers(teachers, parts, where)
-    classes = probes[0].probe.shape[1]
-    learner = load_student(student, parts[POOL], classes, seed)
-    labels = _class_names(probes, learner, classes)
-    _check_student(learner, parts, classes)
-    parts = {name: _match_labels(name, raw, labels, classes) for name, raw in parts.items()}
-    with Bars(progress) as bars:
-        cache = LogitCache(Location.at(data_dir).cache, bars)
-        outcome = _run_teachers(probes, parts, labels, classes, cache, where)
-    fused = _distil(outcome, learner, parts, target, distiller, device, seed, progress)
-    rows, fused = _rows(fused, outcome, learner, parts, target)
+    with compute_threads(threads):
+        where = devices.resolve(device)
+        parts = _read(pool, validation, test, Location.at(data_dir))
+        distiller.plan(len(parts[POOL]))
+        probes = _check_teachers(teachers, parts, where)
+        classes = probes[0].probe.shape[1]
+        learner = load_student(student, parts[POOL], classes, seed)
+        labels = _class_names(probes, learner, classes)
+        _check_student(learner, parts, classes)
+        parts = {name: _match_labels(name, raw, labels, classes) for name, raw in parts.items()}
+        with Bars(progress) as bars:
+            cache = LogitCache(Location.at(data_dir).cache, bars)
+            outcome = _run_teachers(probes, parts, labels, classes, cache, where)
+        fused = _distil(outcome, learner, parts, target, distiller, device, seed, threads, progress)
+        rows, fused = _rows(fused, outcome, learner, parts, target)
     settings = {
         "teachers": list(teachers), "student": student, "pool": pool, "validation": validation, "test": test,
-        "target": repr(target), "distiller": repr(distiller), "seed": seed,
+        "target": repr(target), "distiller": repr(distiller), "seed": seed, "threads": threads,
     }  # fmt: skip
     facts = {**settings, "quality": [asdict(row) for row in rows]}
     page = write_folder(out, learner, fused, labels or tuple(map(str, range(classes))), facts, report=report)
@@ -264,6 +268,7 @@ def _distil(
     distiller: Distiller,
     device: str,
     seed: int,
+    threads: int,
     progress: bool | None,
 ) -> Fused:
     """Train the student. The teachers are stand-ins that look their logits up by row number: pool, then validation."""
@@ -278,7 +283,7 @@ def _distil(
         held_out = (with_row_numbers(inputs[VALIDATION], len(parts[POOL])), parts[VALIDATION].y)
     return fuse(
         stand_ins, WithoutRow(learner.net), with_row_numbers(inputs[POOL], 0), target=target, distiller=distiller,
-        validation=held_out, device=device, seed=seed, progress=progress,
+        validation=held_out, device=device, seed=seed, threads=threads, progress=progress,
     )  # fmt: skip
 
 

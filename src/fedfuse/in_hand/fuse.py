@@ -21,6 +21,7 @@ from fedfuse.in_hand.progress import Bars, with_bar
 from fedfuse.in_hand.result import Fused, Judge
 from fedfuse.in_hand.teachers import Names, class_names, each_teacher, logits_of_model
 from fedfuse.predict import device_of, evaluating
+from fedfuse.threads import threads as compute_threads
 from fedfuse.types import FedfuseError, NotFiniteError
 
 
@@ -38,6 +39,7 @@ def fuse(
     validation: Any = None,
     device: str | torch.device | None = None,
     seed: int = 0,
+    threads: int = 1,
     progress: bool | None = None,
 ) -> Fused:
     """Distil an ensemble of models, of any architectures, into a copy of `student`, on unlabeled data.
@@ -52,12 +54,16 @@ def fuse(
     validation: (x, y), or a labeled dataset or mapping: for early stopping, and to judge teachers and student.
     device: where nets run, such as "cuda"; by default where each of them is.
     seed: the source of all randomness. The arguments are not changed.
-    progress: whether to show progress; by default on a terminal.
+    threads: with how many threads torch computes meanwhile. One is the fastest for small nets, and on a busy machine;
+        try more for large ones. The last bits of the result depend on it.
+    progress: whether to show progress; by default on a terminal and in a notebook.
     """
     try:
-        return _fuse(
-            teachers, student, pool, weights, labels, knows, target, loss, distiller, validation, device, seed, progress
-        )  # fmt: skip
+        with compute_threads(threads):
+            return _fuse(
+                teachers, student, pool, weights, labels, knows, target, loss, distiller, validation, device, seed,
+                progress,
+            )  # fmt: skip
     except torch.OutOfMemoryError as error:
         remedy = "lower the distiller's batch_size, or choose another device"
         raise devices.out_of_memory(error, remedy) from error

@@ -18,6 +18,7 @@ from fedfuse.fusion.target import Target
 from fedfuse.in_hand.classes import CompletedTarget
 from fedfuse.in_hand.page import Row, write_page
 from fedfuse.in_hand.teachers import Names, Teacher, logits_of_model
+from fedfuse.notebook import curve, table
 from fedfuse.types import Tensors
 
 
@@ -30,7 +31,7 @@ class Quality:
     agreement: float | None = None  # with the ensemble's class on the pool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fused:
     """The new model, the course of its distillation, and the quality of all models."""
 
@@ -51,10 +52,29 @@ class Fused:
         """Return the teachers, the average of their weights, the ensemble and the student, as far as they are known."""
         return [q for q in (*self.teachers, self.average, self.ensemble, self.student) if q is not None]
 
+    def __repr__(self) -> str:
+        return f"Fused({type(self.model).__name__}, {self.steps} steps, {self.reason}{_of(self.student)})"
+
+    def _repr_html_(self) -> str:
+        rows = [(q.name, _percent(q.accuracy), _percent(q.agreement)) for q in self.qualities()]
+        header = ("model", "validation accuracy %", "agreement with the ensemble %")
+        return table(f"{type(self.model).__name__}: {self.steps} steps, {self.reason}", header, rows) + curve(
+            {"": [accuracy for _, accuracy in self.validation]}, "validation accuracy during the distillation"
+        )
+
     def report(self, out: str | Path = "fuse.html") -> Path:
         """Write a page with the quality of all models and the course of the distillation."""
         rows = [Row(q.name, q.accuracy, q.agreement) for q in self.qualities()]
         return write_page(Path(out), rows, self.losses.tolist(), self.validation, f"{self.steps} steps, {self.reason}")
+
+
+def _of(student: Quality | None) -> str:
+    known = {} if student is None else {"accuracy": student.accuracy, "agreement": student.agreement}
+    return "".join(f", {name} {share:.4f}" for name, share in known.items() if share is not None)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.2f}"
 
 
 @dataclass(frozen=True)

@@ -212,6 +212,9 @@ class Item(Section):
         stated += [cell for _, _, higher, lower in self.checks() for cell in (*higher, *lower)]
         if unknown := sorted(set(stated) - cells):
             raise ValueError(f"no row {unknown[0][1]!r} in group {unknown[0][0]!r}: known are {sorted(cells)}")
+        checked = [claim for claim, *_ in self.checks()]
+        if idle := [claim for claim in self.claims if claim not in checked]:
+            raise ValueError(f"no group has every row of the claim {idle[0].says!r}")
         self._check_scales()
         if self.measured_by is None and not all(row.algorithm for row in self.rows):
             raise ValueError("a row has no algorithm: give one, or measured_by")

@@ -81,8 +81,8 @@ def _part(name: str, item: Item, result: Result) -> str:
     claims = [_markdown(claims_table(item, result))] if item.claims else []
     return "\n\n".join(
         [
-            f"\n## {item.paper}, {item.place}: {item.title} {{ #{name} }}",
-            item.shows,
+            f"\n## {name}",
+            f"**{item.paper}, {item.place}: {item.title}.** {item.shows}",
             _markdown(numbers_table(item, result)),
             *claims,
             *pictures,

@@ -19,7 +19,7 @@ from fedfuse.papers.item import Group, Item, Row, ScaleName
 from fedfuse.papers.result import Curves, Result
 from fedfuse.records.record import RoundRecord
 from fedfuse.records.statistics import WithHistory
-from fedfuse.runs.compare import Comparison, compare_all
+from fedfuse.runs.compare import Planned, compare_all
 from fedfuse.runs.display import Display, Silent
 from fedfuse.types import FedfuseError
 
@@ -78,7 +78,7 @@ def compared(
     """Run the comparison of each group. Return the rows' curves, and the parameters that were sent up to each round."""
     algorithms = [_algorithms(item, group, scale) for group in item.groups]
     comparisons = [
-        Comparison(experiment_of(item, group, scale, settings), of_group, out / slug(group.name, "="))
+        Planned(experiment_of(item, group, scale, settings), of_group, out / slug(group.name, "="))
         for group, of_group in zip(item.groups, algorithms, strict=True)
     ]
     curves, sent = {}, {}

@@ -24,8 +24,8 @@ from fedfuse.types import DamagedError, FedfuseError
 EXPERIMENT = "experiment.toml"  # the experiment with all defaults filled in
 FEDERATION = "federation.json"  # each client's examples by class, and its architecture
 ROUNDS = "rounds.jsonl"  # one record per round
-EVALUATION = "evaluation.json"  # the last round's predictions by class and by confidence
-EVENTS = "events.jsonl"  # begun, resumed, warning, stopped, finished
+EVALUATION = "evaluation.json"  # the last evaluated round's predictions by class and by confidence
+EVENTS = "events.jsonl"  # begun, resumed, joined, warning, stopped, finished
 CHECKPOINTS = "checkpoint"  # for --resume
 MODELS = "models"  # the trained models
 REPORT = "report.html"

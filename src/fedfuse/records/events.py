@@ -1,4 +1,4 @@
-"""Events of a run outside its rounds: begun, resumed, warning, stopped, finished. One JSON line per event."""
+"""Events of a run outside its rounds: begun, resumed, joined, warning, stopped, finished. One JSON line per event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedfuse.records import lines
 from fedfuse.records.sealed import is_intact, sealed
 from fedfuse.types import DamagedError
 
-Kind = Literal["begun", "resumed", "warning", "stopped", "finished"]
+Kind = Literal["begun", "resumed", "joined", "warning", "stopped", "finished"]
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError, ValidationInfo
 
 from fedfuse.evaluate import Details
-from fedfuse.facts import Facts, Number, Score
+from fedfuse.facts import Facts, Score
 from fedfuse.files import WriteError, remedy, write_whole
 from fedfuse.records import lines
 from fedfuse.records.sealed import first_problem, is_intact, sealed
 from fedfuse.types import DamagedError
+
+
+def _loss(value: float | None, info: ValidationInfo) -> float | None:
+    """Read null as NaN, a loss that diverged, where there is an accuracy: without one, nothing was evaluated."""
+    return math.nan if value is None and info.data.get("test_accuracy") is not None else value
 
 
 @dataclass(frozen=True)
@@ -30,12 +35,15 @@ class ClientRecord:
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One round. `params_*` and `bytes_*` count the tensors that were actually sent, over all clients."""
+    """One round. `params_*` and `bytes_*` count the tensors that were actually sent, over all clients.
+
+    A round that was not evaluated (`run.evaluate_every`) has no accuracy, no loss and no scores of models.
+    """
 
     round: int
     cohort: list[int]
-    test_accuracy: float
-    test_loss: Number
+    test_accuracy: float | None
+    test_loss: Annotated[float | None, BeforeValidator(_loss)]
     models: Mapping[str, Score]  # by architecture, on test data
     params_up: int
     params_down: int
@@ -48,8 +56,13 @@ class RoundRecord:
     rejected: Mapping[str, str] = field(default_factory=dict)  # client -> reason
     note: str | None = None
     facts: Facts = field(default_factory=Facts)
-    # By architecture. Too large for every line, so only the last round's details are written, to `evaluation.json`.
+    # By architecture. Too large for every line, so only those of the last evaluated round are in `evaluation.json`.
     details: Mapping[str, Details] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether the server's models were evaluated after this round."""
+        return self.test_accuracy is not None
 
     @property
     def accepted(self) -> int:
@@ -79,6 +92,11 @@ class RoundRecord:
         if not is_intact(line):
             raise DamagedError("is not as it was written")
         return record
+
+
+def accuracies(history: Iterable[RoundRecord]) -> dict[int, float]:
+    """Return the test accuracy after each round that was evaluated, by the round's number."""
+    return {record.round: record.test_accuracy for record in history if record.test_accuracy is not None}
 
 
 @cache

@@ -63,6 +63,7 @@ class Bar:
     values: Sequence[float | None]
     colour: int
     deviation: Sequence[float] = ()
+    texts: Sequence[str] = ()  # beside each value; by default the values, where there is room
 
     def reach(self) -> list[tuple[float, float]]:
         """Return the values that are not None, each with its deviation."""
@@ -81,7 +82,13 @@ class Bars:
     bars: Sequence[Bar]
     stacked: bool = False
     sideways: bool = False  # categories on the vertical axis, for long names
+    zoomed: bool = False  # marks instead of bars, on an axis that need not begin at 0, so that differences are seen
     top: float | None = None  # upper bound of the values
+
+    def places(self, number: int) -> list[float]:
+        """Return where the marks of a bar are on the axis of categories, beside those of the others."""
+        step = 0.8 / len(self.bars)
+        return [category + (number - (len(self.bars) - 1) / 2) * step for category in range(len(self.categories))]
 
     def numbers(self) -> Numbers:
         rows: list[list[Cell]] = []

@@ -14,6 +14,7 @@ from fedfuse.reports.sections import (
     classes,
     clients,
     cost,
+    decision,
     incidents,
     learning,
     origin,
@@ -32,6 +33,7 @@ class Report:
     title: str
     subtitle: str
     sections: Sequence[Section]
+    decision: str = ""  # the sentence on top
 
 
 def report_of(paths: Sequence[Path], target: float | None = None) -> Report:
@@ -42,10 +44,14 @@ def report_of(paths: Sequence[Path], target: float | None = None) -> Report:
     if target is not None and not 0 < target < 1:
         raise FedfuseError(f"target {target:g}: give an accuracy between 0 and 1, such as 0.85")
     best = search.best_runs(sweeps[0]) if sweeps else {}
-    variants = variants_of(find(list(best) or paths), best)
+    runs = find(list(best) or paths)
+    variants = variants_of(runs, best)
     of_sweep = search.section(sweeps[0]) if sweeps else None
     if not variants:
-        return Report("Nothing yet", "No rounds are recorded yet.", [of_sweep] if of_sweep else [])
+        state = (
+            "No round has been evaluated yet." if any(run.history for run in runs) else "No rounds are recorded yet."
+        )
+        return Report("Nothing yet", state, [of_sweep] if of_sweep else [])
     goals = [target] if target is not None else targets.default_targets(variants)
     sections = [
         # A sweep selects by validation data, so it has no verdict, which compares by test data.
@@ -61,7 +67,8 @@ def report_of(paths: Sequence[Path], target: float | None = None) -> Report:
         origin.section(variants),
     ]
     title = f"{sweeps[0].experiment}: a sweep" if sweeps else verdict.title(variants)
-    return Report(title, _subtitle(variants[0].runs[0]), [s for s in sections if s is not None])
+    text = decision.of_sweep(sweeps[0], variants) if sweeps else decision.decision(variants)
+    return Report(title, _subtitle(variants[0].runs[0]), [s for s in sections if s is not None], text)
 
 
 def _subtitle(run: StoredRun) -> str:

@@ -63,7 +63,8 @@ def _inches(figure: Figure) -> tuple[float, float]:
     if isinstance(figure, Dots):
         return (min(9.0, max(4.2, 0.34 * len(figure.counts) + 1)), min(9.0, max(2.4, 0.28 * len(figure.labels) + 0.9)))
     if isinstance(figure, Bars) and figure.sideways:
-        thick = 0.34 if figure.stacked else 0.14 + 0.2 * len(figure.bars)
+        each = 0.34 if figure.zoomed else 0.2
+        thick = 0.34 if figure.stacked else 0.14 + each * len(figure.bars)
         return (5.6, max(1.9, thick * len(figure.categories) + 1.2))
     return (5.6, 3.4)
 
@@ -112,6 +113,9 @@ def _(figure: Curves, axes: Any) -> None:
 
 @_draw_on.register
 def _(figure: Bars, axes: Any) -> None:
+    if figure.zoomed:
+        _draw_marks(figure, axes)
+        return
     places = list(range(len(figure.categories)))
     wide = 0.75 if figure.stacked else 0.8 / len(figure.bars)
     below = [0.0] * len(places)
@@ -136,6 +140,27 @@ def _(figure: Bars, axes: Any) -> None:
     axes.grid(color=FAINT, linewidth=0.6, axis="x" if figure.sideways else "y")
     if figure.top is not None:
         (axes.set_xlim if figure.sideways else axes.set_ylim)(0, figure.top)
+    _legend(axes, len(figure.bars))
+
+
+def _draw_marks(figure: Bars, axes: Any) -> None:
+    for number, bar in enumerate(figure.bars):
+        places, spreads = figure.places(number), bar.deviation or [0.0] * len(bar.values)
+        points = [(v, p, d) for v, p, d in zip(bar.values, places, spreads, strict=True) if v is not None]
+        values, heights, errors = (list(column) for column in zip(*points, strict=True)) if points else ([], [], [])
+        axes.errorbar(
+            values, heights, xerr=errors if any(errors) else None, fmt="o", color=colour(bar.colour), label=bar.name,
+            markersize=4, elinewidth=1,
+        )  # fmt: skip
+        above = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": 7}
+        for value, height, text in zip(bar.values, places, bar.texts, strict=False):
+            if value is not None:
+                axes.annotate(text, (value, height), **above)
+    axes.set_yticks(range(len(figure.categories)), figure.categories)
+    axes.set_ylim(len(figure.categories) - 0.5, -0.5)
+    axes.margins(x=0.12)
+    axes.grid(color=FAINT, linewidth=0.6, axis="x")
+    _label_axes(axes, figure.y_title, figure.x_title)
     _legend(axes, len(figure.bars))
 
 

@@ -49,6 +49,7 @@ def _(figure: Curves) -> Plotly:
 
 
 FEW = 10  # whole numbers that are all labelled
+CROWD = 36  # bars that are wide enough for a line of their deviation
 
 
 def _height(entries: int) -> int:
@@ -105,8 +106,11 @@ def _band(series: Series) -> list[dict[str, Any]]:
 
 @to_plotly.register
 def _(figure: Bars) -> Plotly:
+    if figure.zoomed:
+        return _marks(figure)
     across, along = ("y", "x") if figure.sideways else ("x", "y")
-    with_text = not figure.stacked and len(figure.bars) * len(figure.categories) <= 12
+    crowd = len(figure.bars) * len(figure.categories)
+    with_text = not figure.stacked and crowd <= 12
     data = [
         {
             "type": "bar",
@@ -116,7 +120,7 @@ def _(figure: Bars) -> Plotly:
             "orientation": "h" if figure.sideways else "v",
             "marker": {"color": f"@{bar.colour}"},
             f"error_{along}": {"type": "data", "array": list(bar.deviation), "color": "@soft", "thickness": 1.2}
-            if any(bar.deviation)
+            if any(bar.deviation) and crowd <= CROWD
             else None,
             "texttemplate": f"%{{{along}:.1f}}" if with_text else "",
             "textposition": "outside",
@@ -145,6 +149,46 @@ def _(figure: Bars) -> Plotly:
         thick = 34 if figure.stacked else 14 + 20 * len(figure.bars)
         height = max(200, height - 270 + thick * len(figure.categories))
     return {"data": data, "layout": layout, "height": height}
+
+
+def _marks(figure: Bars) -> Plotly:
+    """Draw a mark for each value, with its deviation to both sides and its text above."""
+    data = [
+        {
+            "type": "scatter",
+            "mode": "markers+text",
+            "name": bar.name,
+            "x": list(bar.values),
+            "y": figure.places(number),
+            "marker": {"color": f"@{bar.colour}", "size": 9},
+            "error_x": {"type": "data", "array": list(bar.deviation), "color": f"@{bar.colour}", "thickness": 1.5}
+            if any(bar.deviation)
+            else None,
+            "text": list(bar.texts),
+            "textposition": "top center",
+            "textfont": {"size": 11, "color": "@ink"},
+            "cliponaxis": False,
+            "customdata": list(figure.categories),
+            "hovertemplate": "%{customdata}: %{x:.2f}<extra>%{fullData.name}</extra>",
+        }
+        for number, bar in enumerate(figure.bars)
+    ]
+    ends = [end for bar in figure.bars for value, spread in bar.reach() for end in (value - spread, value + spread)]
+    margin = 0.25 * (max(ends) - min(ends)) if ends and max(ends) > min(ends) else 1.0  # room for the texts
+    count = len(figure.categories)
+    y = _axis(figure.x_title, tickvals=list(range(count)), ticktext=list(figure.categories), showgrid=False)
+    lines = [
+        {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": i - 0.5, "y1": i - 0.5, "line": _thin}
+        for i in range(1, count)
+    ]
+    layout = {
+        "xaxis": _axis(figure.y_title, range=[min(ends) - margin, max(ends) + margin] if ends else None),
+        "yaxis": {**y, "range": [count - 0.5, -0.5], "zeroline": False},
+        "shapes": lines,
+        "showlegend": len(figure.bars) > 1,
+        "hovermode": "closest",
+    }
+    return {"data": data, "layout": layout, "height": 110 + count * (20 + 34 * len(figure.bars))}
 
 
 @to_plotly.register

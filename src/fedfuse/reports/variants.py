@@ -11,8 +11,8 @@ from typing import Any
 
 from fedfuse.dotted import flatten
 from fedfuse.files import slug
-from fedfuse.records.record import RoundRecord
-from fedfuse.records.statistics import Row, deviation
+from fedfuse.records.record import RoundRecord, accuracies
+from fedfuse.records.statistics import Difference, Row, deviation
 from fedfuse.records.stored import StoredExperiment, StoredRun
 
 SAME_VARIANT = ("run.seed", "run.workers", "run.track")  # settings that do not distinguish variants
@@ -23,9 +23,10 @@ class Variant:
     """The runs of one set of settings, one for each seed."""
 
     name: str
-    runs: Sequence[StoredRun]  # sorted by seed; each has at least one round
+    runs: Sequence[StoredRun]  # sorted by seed; each has at least one evaluated round
     colour: int
     suffix: str = ""  # of the keys of its own figures, if there are other variants
+    rank: int | None = None  # in a sweep, by validation data
 
     @property
     def row(self) -> Row:
@@ -73,18 +74,45 @@ class Band:
 
 
 def variants_of(runs: Sequence[StoredRun], names: Mapping[Path, str] | None = None) -> list[Variant]:
-    """Return the variants in the order of `runs`, but FedAvg, the baseline, first. `names` maps run paths to names."""
+    """Return the variants in the order of `runs`, but FedAvg, the baseline, first.
+
+    names: the names of ranked variants by the paths of their runs, the best first.
+    """
     groups: dict[str, list[StoredRun]] = {}
     for run in runs:
-        if run.history:
+        if accuracies(run.history):
             groups.setdefault(_key(run.experiment), []).append(run)
     ordered = sorted(groups.values(), key=lambda group: group[0].experiment.algorithm.name != "fedavg")
     by_settings = _names([group[0].experiment for group in ordered])
     labels = [(names or {}).get(group[0].path, name) for group, name in zip(ordered, by_settings, strict=True)]
+    ranks = {name: rank for rank, name in enumerate(dict.fromkeys((names or {}).values()), 1)}
     return [
-        Variant(name, sorted(group, key=lambda r: r.seed), number, f"-{slug(name, '=')}" if len(ordered) > 1 else "")
+        Variant(
+            name,
+            sorted(group, key=lambda r: r.seed),
+            number,
+            f"-{slug(name, '=')}" if len(ordered) > 1 else "",
+            ranks.get(name),
+        )
         for number, (name, group) in enumerate(zip(labels, ordered, strict=True))
     ]
+
+
+def by_result(variants: Sequence[Variant]) -> list[Variant]:
+    """Return the variants in the order of every table: by final test accuracy, or by their ranks in a sweep."""
+    return sorted(variants, key=lambda variant: variant.rank or -statistics.fmean(variant.row.final))
+
+
+def baseline(variants: Sequence[Variant]) -> Variant:
+    """Return FedAvg if present (it then comes first), else the first variant."""
+    return variants[0]
+
+
+def gain(ours: Variant, over: Variant) -> Difference | None:
+    """Return the difference of final accuracies over common seeds, whose runs share partition and cohorts."""
+    mine, theirs = (dict(zip(variant.seeds, variant.row.final, strict=True)) for variant in (ours, over))
+    both = sorted(mine.keys() & theirs.keys())
+    return Difference.paired([mine[s] for s in both], [theirs[s] for s in both]) if both else None
 
 
 def _key(experiment: StoredExperiment) -> str:

@@ -29,7 +29,7 @@ class Display(Protocol):
 
 
 class Silent:
-    """Show nothing: the default for runs from Python."""
+    """Show nothing."""
 
     def run_of_many(self, number: int, total: int) -> None:
         pass

@@ -6,9 +6,9 @@ import platform
 import resource
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedfuse import devices
 from fedfuse.config.experiment import Experiment
+from fedfuse.context import Context
 from fedfuse.data.federation import Federation
 from fedfuse.data.sources.location import Location
 from fedfuse.engines import Engine, InProcess, InThreads, Workers
@@ -47,33 +48,18 @@ from fedfuse.records.observer import Observer, RunInfo
 from fedfuse.records.record import RoundRecord
 from fedfuse.records.sealed import digest
 from fedfuse.round import run_round
-from fedfuse.runs.display import Display, Silent
+from fedfuse.runs.display import Display
+from fedfuse.runs.progress import from_python
 from fedfuse.runs.recover import recover
+from fedfuse.runs.result import Run as Run
 from fedfuse.runs.setup import Setup, check_setup, load_federation, set_up
 from fedfuse.select import cohort_size, select
 from fedfuse.threads import cores
 from fedfuse.tracking import trackers
-from fedfuse.types import FedfuseError, ServerState, Snapshot
+from fedfuse.types import FedfuseError, ServerState
 
 # Returns an engine for this experiment and directory and, if it knows them, the clients' capabilities (K,).
 EngineMaker = Callable[[Experiment, Federation, Path], tuple[Engine, Tensor | None]]
-
-
-@dataclass(frozen=True)
-class Run:
-    """A finished run: its directory, its rounds, and the server's models."""
-
-    path: Path
-    history: Sequence[RoundRecord]
-    models: Mapping[str, Snapshot]
-
-    @property
-    def best(self) -> RoundRecord:
-        return max(self.history, key=lambda r: r.test_accuracy)
-
-    @property
-    def final(self) -> RoundRecord:
-        return self.history[-1]
 
 
 def run(
@@ -81,6 +67,7 @@ def run(
     out: str | Path | None = None,
     *,
     resume: bool = False,
+    progress: bool = True,
     display: Display | None = None,
     observers: Sequence[Observer] = (),
     engines: EngineMaker | None = None,
@@ -88,16 +75,15 @@ def run(
 ) -> Run:
     """Run all rounds in the directory `out`, or with `resume` the remaining ones. Every finished round is on disk.
 
-    engines: creates the engine; by default clients run on this machine. federation: the experiment's data, if it is
-    already loaded.
+    progress: show it in a notebook and on a terminal. display: shows it instead. engines: creates the engine; by
+    default clients run on this machine. federation: the experiment's data, if it is already loaded.
     """
     path = Path(out) if out is not None else default_path(experiment, resume)
-    display = display or Silent()
     if resume:
         refuse_local_objects(experiment, "resume: another process")
-    try:
+    with _named_errors(path), from_python(display, progress) as shown:
         _refuse_to_overwrite(path, resume)
-        data = federation or load_federation(experiment, Location.at(progress=display.preparing))
+        data = federation or load_federation(experiment, Location.at(progress=shown.preparing))
         setup = set_up(experiment, data)
         check_setup(setup)
         path.mkdir(parents=True, exist_ok=True)
@@ -105,7 +91,14 @@ def run(
             _refuse_to_overwrite(path, resume)
             if not has_rounds(path):
                 _clear(path)
-            return _Running(setup, path, display).run(observers, engines or local_engine)
+            return _Running(setup, path, shown).run(observers, engines or local_engine)
+
+
+@contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
+    """Raise a FedfuseError that says what is kept in `path`, if memory or the disk ends the run inside the block."""
+    try:
+        yield
     except BrokenPipeError:
         raise
     except torch.OutOfMemoryError as error:
@@ -148,6 +141,7 @@ class _Running:
         self.setup, self.path, self.display = setup, path, display
         self.experiment = setup.experiment
         self.history = History()
+        self.claimed: dict[int, int] = {}  # the examples in each client's last accepted answer
         self.lines: list[str] = []  # a hash of each record's line
 
     def run(self, observers: Sequence[Observer], engines: EngineMaker) -> Run:
@@ -164,6 +158,7 @@ class _Running:
         with closing(engine):
             self.setup = self.setup.with_capability(capability)
             write_federation(self.path, self.setup.ctx, self.fingerprint)
+            self.members = len(self.setup.ctx.archs)
             server = self._rounds(engine, observers)
         for model in server.models.values():
             save_model(self.path / MODELS, model, _header(model.arch, federation), federation.tokenizer)
@@ -175,8 +170,12 @@ class _Running:
     def _rounds(self, engine: Engine, observers: Sequence[Observer]) -> ServerState:
         ctx, algorithm = self.setup.ctx, self.setup.algorithm
         server, self.history, self.lines = recover(ctx, engine, self.path, self.fingerprint, self._warn)
+        for outcome in self.history:
+            self._claim(outcome)
         place = "" if ctx.nets.device.type == "cpu" else f" · on {ctx.nets.device}"
         self.display.begin(f"{self.experiment.name} · {algorithm.name}{place}", ctx.rounds, self.history)
+        for note in self.setup.notes if not self.history else ():
+            self._warn(note)
         observers = [*trackers(self.experiment.run.track, self._warn), *observers]
         with self._observed(observers):
             for number in range(server.round + 1, ctx.rounds + 1):
@@ -184,7 +183,8 @@ class _Running:
                 clock = Clock()
                 # The checkpoint contains the record, so a crash between writing the two files loses neither.
                 with clock.stage("checkpoint"):
-                    write_evaluation(self.path, outcome, self.fingerprint)
+                    if outcome.evaluated:
+                        write_evaluation(self.path, outcome, self.fingerprint)
                     memory = engine.memory()
                     state = Checkpoint(server, memory, outcome, self.fingerprint, self.lines)
                     checkpoint.save(self.path / CHECKPOINTS, state)
@@ -193,6 +193,7 @@ class _Running:
                 line = record.append(self.path / ROUNDS, outcome)
                 self.lines.append(digest(line))
                 self.history.append(line)
+                self._claim(outcome)
                 self.display.round_ends(outcome)
                 for observer in observers:
                     observer.round(outcome)
@@ -200,23 +201,38 @@ class _Running:
 
     def _round(self, number: int, server: ServerState, engine: Engine) -> tuple[ServerState, RoundRecord]:
         """Run a round. Repeat a round below its quorum with other cohorts, up to `run.retries` times."""
-        ctx, settings = self.setup.ctx.at(number), self.experiment.run
-        sizes = torch.tensor(ctx.data.sizes)
+        settings = self.experiment.run
         selection = settings.selection or self.setup.algorithm.selection
         for attempt in range(settings.retries + 1):
+            ctx, present = engine.present(self.setup.ctx.at(number), self.claimed)
+            self._note_members(ctx)
             draw = (number, attempt) if attempt else (number,)
-            cohort = select(sizes, cohort_size(len(sizes), settings.fraction), selection, ctx.rng("select", *draw))
+            size, sizes = cohort_size(len(present), settings.fraction), torch.tensor(ctx.sizes)
+            cohort = select(sizes, size, selection, ctx.rng("select", *draw), present)
             self.display.round_begins(number, cohort)
             after, outcome = run_round(
                 self.setup.algorithm, server, engine, cohort, settings.vetting(), ctx, self.display.answered
             )
             if number == 1 and attempt == 0:
-                _check_first_round(outcome, len(sizes))
+                _check_first_round(outcome, len(present))
             if outcome.note is None or attempt == settings.retries:
                 break
             for problem in [*outcome.problems(), f"round {number}: trying another cohort"]:
                 self._warn(problem)
         return after, outcome
+
+    def _claim(self, outcome: RoundRecord) -> None:
+        self.claimed |= {int(client): accepted.examples for client, accepted in outcome.clients.items()}
+
+    def _note_members(self, ctx: Context) -> None:
+        """Record clients that have joined since the run began: reports read their architectures."""
+        if len(ctx.archs) > self.members:
+            before = {event.text for event in events.read(self.path / EVENTS) if event.kind == "joined"}
+            for name in (f"client {client}" for client in range(self.members, len(ctx.archs))):
+                if name not in before:
+                    self._note("joined", ctx.round - 1, name)
+            write_federation(self.path, ctx, self.fingerprint)
+            self.members = len(ctx.archs)
 
     @contextmanager
     def _observed(self, observers: Sequence[Observer]) -> Iterator[None]:

@@ -21,12 +21,15 @@ from fedfuse.data.federation import Federation, federate
 from fedfuse.data.sources import load_from
 from fedfuse.data.sources.location import Location
 from fedfuse.data.texts.encoding import encode_federation
+from fedfuse.fusion.distillers import DoesNotFitError
 from fedfuse.local.uploads import check_uploads
 from fedfuse.models import precision, processor
 from fedfuse.models.precision import Precision
 from fedfuse.packing import FULL
+from fedfuse.runs.fit import fit, key_of
 from fedfuse.select import cohort_size
 from fedfuse.threads import cores, threads
+from fedfuse.tracking import is_installed
 from fedfuse.types import FedfuseError
 
 WORKERS_PER_CORE = 8  # worker processes: each holds PyTorch and its clients' models
@@ -40,6 +43,7 @@ class Setup:
     algorithm: Algorithm
     roles: Roles
     ctx: Context
+    notes: tuple[str, ...] = ()  # settings of the algorithm that were fitted to the data, one line each
 
     @property
     def federation(self) -> Federation:
@@ -79,7 +83,10 @@ def check_setup(setup: Setup) -> None:
         except FedfuseError as error:
             raise ConfigError([Problem(f"models.{key}", arch, str(error))]) from error
     check_uploads(setup.ctx)
-    check_parts(setup.algorithm, setup.ctx)
+    try:
+        check_parts(setup.algorithm, setup.ctx)
+    except DoesNotFitError as error:
+        raise DoesNotFitError(error.text, lambda name: key_of(setup.experiment, name) or name) from error
 
 
 def _samples(federation: Federation) -> dict[str, Batch]:
@@ -103,7 +110,7 @@ def _samples(federation: Federation) -> dict[str, Batch]:
 
 
 def _check_run(setup: Setup) -> None:
-    """Raise an error if the machine or the federation is too small for the settings of [run]."""
+    """Raise an error if the machine lacks what [run] asks for, or the federation is too small for it."""
     run, machine = setup.experiment.run, cores()
     cohort = cohort_size(len(setup.federation), run.fraction)
     problems = []
@@ -117,6 +124,9 @@ def _check_run(setup: Setup) -> None:
     if run.quorum > cohort:
         right = f"a round asks {cohort} of {len(setup.federation)} clients: lower it, or raise run.fraction"
         problems.append(Problem("run.quorum", run.quorum, right))
+    for name in run.track:
+        if not is_installed(name):
+            problems.append(Problem("run.track", name, f'is not installed: pip install "fedfuse[{name}]"'))
     if problems:
         raise ConfigError(problems)
 
@@ -124,9 +134,12 @@ def _check_run(setup: Setup) -> None:
 def set_up(experiment: Experiment, federation: Federation, device: torch.device | None = None) -> Setup:
     """Build the algorithm and the context for this federation. They are the same in every process of a run.
 
+    Settings that the user left to their defaults are fitted to the data.
     device: where this process computes, instead of the experiment's device.
     """
     algorithm = experiment.algorithm.build()
+    experiment, notes = fit(experiment, algorithm, federation)
+    algorithm = experiment.algorithm.build() if notes else algorithm
     roles = _roles(experiment, algorithm)
     column = experiment.models.capability
     capability = None if column is None else federation.client_means(column)
@@ -142,8 +155,9 @@ def set_up(experiment: Experiment, federation: Federation, device: torch.device 
         small_models=roles.small_models,
         server=roles.server,
         precisions=precisions,
+        evaluate_every=experiment.run.evaluate_every,
     )
-    return Setup(experiment, algorithm, roles, ctx)
+    return Setup(experiment, algorithm, roles, ctx, notes)
 
 
 def _nets(experiment: Experiment, federation: Federation, device: torch.device | None) -> Nets:
@@ -157,7 +171,7 @@ def load_federation(experiment: Experiment, location: Location | None = None) ->
     location = location or Location.at()
     pool = experiment.data.pool
     federation = federate(
-        load_from(location, experiment.data.source, experiment.data.settings),
+        load_from(location, experiment.data.source, experiment.data.settings, users=_user_columns(experiment)),
         scheme=partial(experiment.partition.function(), **experiment.partition.settings),
         clients=experiment.partition.clients,
         validation=experiment.data.validation,
@@ -174,6 +188,17 @@ def load_federation(experiment: Experiment, location: Location | None = None) ->
     train, validation, test = (_with_statistics(examples, statistics) for examples in sets)
     unlabeled = None if federation.pool is None else _with_statistics(federation.pool, statistics)
     return replace(federation, train=train, validation=validation, test=test, pool=unlabeled)
+
+
+def _user_columns(experiment: Experiment) -> tuple[str, ...]:
+    """Return the columns by which clients, pool or capabilities are told apart."""
+    partition, pool = experiment.partition, experiment.data.pool
+    columns = [
+        partition.settings.get("column") if partition.scheme == "column" else None,
+        None if pool is None else pool.settings.get("column"),
+        experiment.models.capability,
+    ]
+    return tuple(dict.fromkeys(column for column in columns if column is not None))
 
 
 def _architectures(experiment: Experiment) -> list[str]:

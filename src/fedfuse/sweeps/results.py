@@ -37,6 +37,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from fedfuse.config.values import format_value
+from fedfuse.notebook import table
 from fedfuse.records.sealed import read_json, write_json
 from fedfuse.sweeps.space import Space, from_facts
 from fedfuse.types import DamagedError, FedfuseError
@@ -63,7 +65,7 @@ class Trial:
     reason: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sweep:
     """A sweep with all its finished trials."""
 
@@ -86,6 +88,22 @@ class Sweep:
             return ranked[0]
         reasons = [f"trial {t.number}: {t.reason}" for t in self.trials if t.reason]
         raise FedfuseError(f"{self.path}: no trial was completed. " + (reasons[0] if reasons else "Run more trials"))
+
+    def __repr__(self) -> str:
+        best = f", best validation accuracy {self.best.validation:.4f} of trial {self.best.number}" * bool(self.ranked)
+        return f"Sweep({str(self.path)!r}, {len(self.trials)} trials{best})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (trial.number, *(format_value(trial.parameters.get(key)) for key in self.space), *_percent(trial))
+            for trial in self.ranked
+        ]
+        header = ("trial", *self.space, "validation accuracy %", "test accuracy % (not used to choose)")
+        return table(f"{self.path}: {len(self.trials)} trials, {len(rows)} complete", header, rows)
+
+
+def _percent(trial: Trial) -> list[str]:
+    return ["" if share is None else f"{100 * share:.2f}" for share in (trial.validation, trial.test)]
 
 
 def write(sweep: Sweep) -> None:

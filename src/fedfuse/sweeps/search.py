@@ -7,7 +7,7 @@ continues with the same trials, since proposals are drawn by key and each trial 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,9 @@ from fedfuse.files import locked
 from fedfuse.records import record
 from fedfuse.records.directory import EXPERIMENT, ROUNDS, write_or_compare
 from fedfuse.records.directory import NO_BIT as RUN_NO_BIT
-from fedfuse.runs.display import Display, Silent
+from fedfuse.records.record import RoundRecord
+from fedfuse.runs.display import Display
+from fedfuse.runs.progress import from_python
 from fedfuse.runs.run import provenance, run
 from fedfuse.runs.setup import check
 from fedfuse.sweeps import results, space
@@ -102,26 +104,32 @@ def sweep(
     seed: int = 0,
     seeds: int = 1,
     prune: Median | None = MEDIAN,
+    progress: bool = True,
     display: Display | None = None,
 ) -> Sweep:
     """Run trials until `out` holds `trials` of them, and return all results.
 
     `space` maps each dotted key to a `Range`, a `Choice`, or text as on the command line: "0.01..1:log". `seed` is the
     seed of the proposals. A trial has `seeds` runs, with consecutive seeds that start at the experiment's own.
+    `progress` and `display` are as of `run`.
     """
     parameters = {key: parse_parameter(key, p) if isinstance(p, str) else p for key, p in space.items()}
     if min(trials, seeds) < 1:
         raise FedfuseError(f"trials = {trials}, seeds = {seeds}: both must be at least 1")
     plan = Plan(experiment, parameters, seed, seeds, prune)
-    display, folder = display or Silent(), Path(out or default_path(experiment))
+    with from_python(display, progress) as shown:
+        return _search(plan, trials, Path(out or default_path(experiment)), shown)
+
+
+def _search(plan: Plan, trials: int, folder: Path, display: Display) -> Sweep:
     federation = _check(plan, display)
     if (folder / EXPERIMENT).exists():
         raise FedfuseError(f"{folder} holds a run: choose another --out for the sweep")
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder), optuna_study.quiet():
         write_or_compare(folder / SWEEP, plan.facts(federation), f"{folder} holds another sweep", NO_BIT)
-        pruner = None if prune is None else optuna_study.median_pruner(prune.startup, plan.warmup)
-        with optuna_study.opened(folder / STUDY, seed, pruner) as study:
+        pruner = None if plan.prune is None else optuna_study.median_pruner(plan.prune.startup, plan.warmup)
+        with optuna_study.opened(folder / STUDY, plan.seed, pruner) as study:
             _compare_with_results(study, plan, folder)
             for number in range(len(optuna_study.finished(study)), trials):
                 display.run_of_many(number + 1, trials)
@@ -206,6 +214,12 @@ def _collect(plan: Plan, study: Study, folder: Path) -> Sweep:
     )
 
 
+def _last_accuracies(histories: Sequence[Sequence[RoundRecord]]) -> list[float]:
+    """Return the test accuracy of each run's last evaluated round, if it has one."""
+    each = [list(record.accuracies(history).values()) for history in histories]
+    return [accuracies[-1] for accuracies in each if accuracies]
+
+
 def _outcome(plan: Plan, trial: FrozenTrial, folder: Path) -> Trial:
     names = [name for name in plan.names(trial.number) if (folder / name / EXPERIMENT).exists()]
     histories = [history for name in names if (history := record.read(folder / name / ROUNDS))]
@@ -214,7 +228,7 @@ def _outcome(plan: Plan, trial: FrozenTrial, folder: Path) -> Trial:
         parameters=optuna_study.values_of(trial.params, plan.space),
         state=optuna_study.STATES[trial.state],
         validation=trial.value,  # for a pruned trial, the last value that was reported to Optuna
-        test=statistics.fmean(history[-1].test_accuracy for history in histories) if histories else None,
+        test=statistics.fmean(last) if (last := _last_accuracies(histories)) else None,
         rounds=len(histories[0]) if histories else 0,
         path=plan.names(trial.number)[0],
         paths=tuple(names),

@@ -65,7 +65,7 @@ class Pruned(Exception):
 
 
 class Pruning:
-    """Report each round's validation accuracy to the study, and raise `Pruned` when its pruner decides to."""
+    """Report the validation accuracy of each evaluated round, and raise `Pruned` when the study's pruner decides to."""
 
     def __init__(self, trial: Trial) -> None:
         self._trial = trial
@@ -78,7 +78,8 @@ class Pruning:
             self.round(record)
 
     def round(self, record: RoundRecord) -> None:
-        assert record.validation_accuracy is not None
+        if record.validation_accuracy is None:  # the round was not evaluated
+            return
         if record.round not in self._reported_rounds:
             self._trial.report(record.validation_accuracy, record.round)
         # Do not prune after the last round: it would save nothing, and a complete trial is worth more.

@@ -23,18 +23,33 @@ from fedfuse.types import FedfuseError
 
 def explain(name: str) -> RenderableType:
     """Describe an algorithm or a part by name: its summary, its settings with their defaults, and its parts."""
-    parts = [(protocol.__name__.lower(), key, part) for protocol, known in PARTS.items() for key, part in known.items()]
-    matches = [_part(f"{kind} {key}", part) for kind, key, part in parts if key == name]
+    matches = [_part(f"{kind} {name}", part) for kind, part in parts_called(name)]
     if matches and name not in ALGORITHMS:
         return Group(*matches)
+    return _algorithm(name, *algorithm_called(name))
+
+
+def parts_called(name: str) -> list[tuple[str, type[Any]]]:
+    """Return the parts of this name, each with its kind: "median" is an aggregate and a target."""
+    return [(protocol.__name__.lower(), known[name]) for protocol, known in PARTS.items() if name in known]
+
+
+def algorithm_called(name: str) -> tuple[signature.Function, Algorithm]:
+    """Return the function of this name, and the algorithm that it makes by default."""
     if name not in ALGORITHMS and ":" not in name:
-        known = [*ALGORITHMS, *dict.fromkeys(key for _, key, _ in parts)]
+        known = [*ALGORITHMS, *dict.fromkeys(key for parts in PARTS.values() for key in parts)]
         hint = signature.did_you_mean(name, known)
         raise FedfuseError(f"no algorithm or part is called {name!r}{hint} Known: {', '.join(known)}")
     section = AlgorithmSection(name=name)
     if problems := section.complete("algorithm"):
         raise ConfigError(problems)
-    return _algorithm(name, section.function(), section.build())
+    return section.function(), section.build()
+
+
+def owner_of(function: signature.Function, setting: str) -> str | None:
+    """Return the part that an algorithm passes this setting on to; None if the setting is its own."""
+    marks = get_args(signature.hints_of(function).get(setting))[1:]
+    return next((mark.part for mark in marks if isinstance(mark, SettingOf)), None)
 
 
 def _part(label: str, part: type[Any]) -> RenderableType:
@@ -57,16 +72,14 @@ def _algorithm(name: str, function: signature.Function, algorithm: Algorithm) ->
 
 def _settings(function: signature.Function) -> list[Text]:
     """List the settings with their defaults. For a setting of a part, show which part and that part's value."""
-    lines, hints = Text(), signature.hints_of(function)
+    lines = Text()
     defaults = {p.name: signature.default_of(function, p) for p in signature.settings_of(function)}
     for name, default in defaults.items():
-        owners = [mark.part for mark in get_args(hints.get(name))[1:] if isinstance(mark, SettingOf)]
+        owner = owner_of(function, name)
         lines.append(f"  {name}", style="cyan")
-        if owners:
-            value = getattr(defaults.get(owners[0]), name, None)
-            lines.append(f" = {_value(value)}" if value is not None else "").append(
-                f"  of the {owners[0]}\n", style="dim"
-            )
+        if owner is not None:
+            value = getattr(defaults.get(owner), name, None)
+            lines.append(f" = {_value(value)}" if value is not None else "").append(f"  of the {owner}\n", style="dim")
         else:
             lines.append(f" = {_value(default)}\n")
     return [Text(f"settings ({_place(function)})", style="bold"), lines]

@@ -68,7 +68,7 @@ def leaving_at_once() -> Iterator[None]:
     """
     before = {}
     for number in (signal.SIGINT, *ENDING):
-        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler, _interrupt):
             with suppress(ValueError):  # not in the main thread
                 before[number] = signal.signal(number, _leave)
     try:

@@ -22,7 +22,7 @@ from fedfuse.data.sources import PATTERNS, SOURCES
 from fedfuse.data.texts.lengths import TextLengths, text_facts
 from fedfuse.records.directory import CHECKPOINTS, EXPERIMENT, MODELS, ROUNDS
 from fedfuse.records.statistics import Difference, Row, spread
-from fedfuse.runs.run import Run
+from fedfuse.runs.result import Run
 
 
 def plain_table(title: str, *columns: str, numbers_from: int = 1, wrap: bool = False) -> Table:
@@ -45,7 +45,7 @@ def of_run(run: Run) -> RenderableType:
     """Return the summary of a run: its accuracies and its files."""
     table = plain_table("", "model", "final accuracy", "final loss", "best accuracy", "at round")
     for arch, score in run.final.models.items():
-        accuracies = {record.round: record.models[arch].accuracy for record in run.history}
+        accuracies = {record.round: record.models[arch].accuracy for record in run.history if record.evaluated}
         best = max(accuracies, key=lambda round: accuracies[round])
         cells = [f"{100 * score.accuracy:.2f} %", f"{score.loss:.4f}", f"{100 * accuracies[best]:.2f} %", str(best)]
         table.add_row(arch, *cells)
@@ -71,11 +71,12 @@ def of_comparison(experiment: Experiment, rows: Sequence[Row], target: float | N
         columns.append(f"mean over rounds,\npoints above {rows[0].name}")
     if target is not None:
         columns += [f"rounds to\n{100 * target:g} %", f"parameters\nto {100 * target:g} %"]
-    table = plain_table(f"{experiment.name}: {rounds} rounds, {seeds} seed{'s' * (seeds > 1)}", *columns, "seconds")
-    top = max(sum(row.best) for row in rows)
+    title = f"{experiment.name}: {rounds} rounds, {_evaluated(experiment)}{seeds} seed{'s' * (seeds > 1)}"
+    table = plain_table(title, *columns, "seconds")
     names = [row.name for row in rows]
     settings = Text()
-    for row in rows:
+    ordered = sorted(rows, key=lambda row: -sum(row.final))  # as in the report
+    for row in ordered:
         label = row.name if names.count(row.name) == 1 else row.algorithm
         if label != row.algorithm:  # settings would widen the column, so list them below
             settings.append(f"  {row.algorithm}\n", style="dim")
@@ -83,8 +84,14 @@ def of_comparison(experiment: Experiment, rows: Sequence[Row], target: float | N
         gain = Difference.paired(row.mean_over_rounds, rows[0].mean_over_rounds)
         gains = [] if len(rows) == 1 else ["" if row is rows[0] else gain.points()]
         cells = [label, spread(row.best), spread(row.final), spread(row.mean_over_rounds), *gains, *reach]
-        table.add_row(*cells, f"{row.seconds:.1f}", style="bold green" if sum(row.best) == top else None)
+        table.add_row(*cells, f"{row.seconds:.1f}", style="bold green" if row is ordered[0] else None)
     return Group(table, settings, Text(f"  {folder}", style="green").append("  one directory per run\n", style="dim"))
+
+
+def _evaluated(experiment: Experiment) -> str:
+    """Say which rounds have accuracies, unless all have."""
+    every = experiment.run.evaluate_every
+    return "" if every == 1 else f"evaluated every {every} and after the last, "
 
 
 def _definitions(title: str, entries: Mapping[str, str]) -> Table:
@@ -98,6 +105,11 @@ def _definitions(title: str, entries: Mapping[str, str]) -> Table:
 
 def catalogue() -> list[Table]:
     """Return tables of everything that an experiment can name."""
+    return [_definitions(title, known) for title, known in catalogue_entries().items()]
+
+
+def catalogue_entries() -> dict[str, dict[str, str]]:
+    """Return everything that an experiment can name, by kind, each with its description."""
     parts = {f"{protocol.__name__.lower()}s": known for protocol, known in PARTS.items()}
     functions: dict[str, Mapping[str, signature.Function]] = {
         "algorithms": ALGORITHMS,
@@ -116,10 +128,11 @@ def catalogue() -> list[Table]:
     zoo["NAME:1bit"] = "one-bit weights, with straight-through gradients (Rastegari et al. 2016); any of these nets"
     zoo["NAME:int8, NAME:bfloat16"] = "in models.clients: how a client uploads its model, as local.upload for all"
     entries |= {"experiments": first_lines, "models": zoo}
-    return [_definitions(title, entries[title]) for title in order]
+    return {title: entries[title] for title in order}
 
 
-def of_check(experiment: Experiment, federation: Federation) -> RenderableType:
+def of_check(experiment: Experiment, federation: Federation, notes: Sequence[str] = ()) -> RenderableType:
+    """Show what was checked. `notes` are lines about settings that were fitted to the data."""
     sizes = [len(part) for part in federation.parts]
     texts = text_facts(federation)
     return _definitions(
@@ -134,6 +147,7 @@ def of_check(experiment: Experiment, federation: Federation) -> RenderableType:
             **({} if texts is None else {"texts": f"{_lengths(texts.train)}; {texts.vocabulary:,} tokens are known"}),
             "models": ", ".join(experiment.models.weights),
             "algorithm": experiment.algorithm.name,
+            **({"fitted": "\n".join(notes)} if notes else {}),
             "fingerprint": federation.fingerprint[:16],
         },
     )

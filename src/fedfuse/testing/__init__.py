@@ -39,13 +39,20 @@ def check_algorithm(
     """Check an algorithm against every law, with four small clients of unequal size.
 
     archs: the clients' architectures, in turn. server: that of the large model, if the algorithm has one.
-    exempt: laws that are not checked, each with the reason.
+    exempt: laws that are not checked, each with the reason. The AssertionError names the law that failed.
     """
     if unknown := set(exempt or {}) - LAWS.keys():
         raise FedfuseError(f"there is no law {sorted(unknown)[0]!r}: the laws are {', '.join(LAWS)}")
     for name, law in LAWS.items():
-        if name not in (exempt or {}):
+        if name in (exempt or {}):
+            continue
+        try:
             law(algorithm, small_context(algorithm, archs, server=server, rounds=rounds))
+        except AssertionError as error:
+            raise AssertionError(
+                f"{algorithm.name} breaks the law {name}: {error}. If that is how the algorithm is meant, exempt it: "
+                f'check_algorithm(..., exempt={{"{name}": "the reason"}})'
+            ) from error
 
 
 def small_context(

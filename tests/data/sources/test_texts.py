@@ -89,7 +89,7 @@ def test_pairs(tmp_path: Path) -> None:
         (b"text,label\ngood,1\n", {"text": "words"}, "no text column 'words'"),
         (b"text,label\ngood,1\n", {"text": "text", "image": "text"}, "image and text are both set"),
         (b"text\ngood\nbad\n", {}, "has no label column"),
-        (b"x,label\n1.5,1\n", {}, "has no image or text"),
+        (b"x,label\n1.5,1\n", {"image": "x"}, "has no image column"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_one_sentence(

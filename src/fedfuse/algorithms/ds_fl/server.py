@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedfuse.context import Context
+from fedfuse.data.federation import Federation
 from fedfuse.facts import EnsembleQuality, Facts, FirstAndLast, Student, divergence
 from fedfuse.fusion.diagnostics import Votes
 from fedfuse.fusion.distillers import Distiller, refuse_keep_start
@@ -55,6 +56,9 @@ class EnoughRows:
         _, rows = self.public(1, ctx)
         self.learn.plan(len(rows))
         refuse_keep_start(self.learn, "soft labels are learned without any here")
+
+    def learning(self, data: Federation) -> tuple[Distiller, int] | None:
+        return None if data.pool is None else (self.learn, min(self.public.rows, len(data.pool)))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from fedfuse import bounds
 from fedfuse.batches import Batch, autocast_of, call, forward
 from fedfuse.context import Context
+from fedfuse.data.examples import Examples
 from fedfuse.feed import Feed
 from fedfuse.local.own_model import own_model, own_model_memory
 from fedfuse.local.terms import Local
@@ -22,6 +24,7 @@ from fedfuse.types import Extras, Groups, ServerState, Task, TensorSpec, Update,
 
 SERVER = "server"  # in a task: the server's logits of the client's examples
 EXAMPLES = "examples"  # in an update: features, logits, labels, in the order of the client's rows
+SEEN = "seen"  # in the client's memory: a digest of the examples whose features it sent last
 EXTRACTOR = "extractor"  # in an update: parameters and buffers of the first stage
 
 
@@ -74,8 +77,10 @@ class TrainAndSendFeatures:
         # A term gets batches without row numbers. With positions as labels, it can look up what belongs to an example.
         positions = torch.zeros_like(train.y).index_copy_(0, rows, torch.arange(len(rows)))
         by_position = replace(ctx, data=replace(ctx.data, train=replace(train, y=positions)))
-        start = own_model(task.client, memory, ctx)
+        start, digest = own_model(task.client, memory, ctx), _digest(train, rows)
         extra = {**task.extra, EXAMPLES: {"labels": labels}}
+        if SEEN in memory and not torch.equal(memory[SEEN]["digest"], digest):
+            extra.pop(SERVER, None)  # the server's logits are of examples that the client no longer has
         update = self.train(replace(task, model=start, extra=extra), {}, by_position)
         assert update.model is not None
         net = ctx.nets.load(update.model)
@@ -87,7 +92,8 @@ class TrainAndSendFeatures:
             logits = torch.cat([rest(part.to(device)).float().cpu() for part in torch.split(features, BATCH)])
         examples = {"features": features, "logits": logits, "labels": labels}
         content = {EXAMPLES: examples, EXTRACTOR: _tensors(extractor)}
-        return replace(update, model=None, extra=content, memory=own_model_memory(update.model))
+        memory = {**own_model_memory(update.model), SEEN: {"digest": digest}}
+        return replace(update, model=None, extra=content, memory=memory)
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,15 @@ def shape_of_features(arch: str, ctx: Context) -> tuple[int, ...]:
     """Return the shape of the features that a client of this architecture sends for one example."""
     extractor, _ = halves(arch, ctx.nets.scratch(arch, "shape"))
     return feature_shape(extractor, ctx.nets.shape)
+
+
+def _digest(train: Examples, rows: Tensor) -> Tensor:
+    """Return a SHA-256 (32,) of these rows' inputs and labels: a client's data may change between rounds."""
+    digest = hashlib.sha256(train.y[rows].numpy().tobytes())
+    for chunk in torch.split(rows, BATCH):
+        x = train.x[chunk] if isinstance(train.x, Tensor) else torch.cat([t[chunk].flatten() for t in train.x.values()])
+        digest.update(x.contiguous().numpy().tobytes())
+    return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
 
 
 def _tensors(extractor: nn.Module) -> dict[str, Tensor]:

@@ -12,10 +12,11 @@ from pydantic import ValidationError
 from fedfuse import signature
 from fedfuse.data.sources import made, named
 from fedfuse.data.sources.checks import check_source, check_unlabeled
-from fedfuse.data.sources.hub import files_or_hub, places
+from fedfuse.data.sources.hub import files_or_hub, places, read_files_or_hub
 from fedfuse.data.sources.location import Location, Progress
 from fedfuse.data.sources.memory import names_arrays, read_arrays
 from fedfuse.data.sources.own import as_source
+from fedfuse.data.sources.reading import Reading
 from fedfuse.data.sources.source import Source
 from fedfuse.types import FedfuseError
 
@@ -76,19 +77,35 @@ def load(
     return load_from(Location.at(data_dir, progress), name, arguments or {})
 
 
-def load_from(location: Location, name: str, arguments: Mapping[str, object], *, labeled: bool = True) -> Source:
-    """Like `load`, with a location. Without `labeled`, the labels and the test data do not matter."""
+def load_from(
+    location: Location,
+    name: str,
+    arguments: Mapping[str, object],
+    *,
+    labeled: bool = True,
+    users: tuple[str, ...] = (),
+) -> Source:
+    """Like `load`, with a location. Without `labeled`, the labels and the test data do not matter.
+
+    users: columns of a table by which the data will be split; they are not features unless they are named.
+    """
     function = source_function(name, location)
     settings = _validate(function, name, arguments)
     check = check_source if labeled else check_unlabeled
-    return check(_load(function, location, name, settings), name)
+    return check(_load(function, location, name, settings, users), name)
 
 
-def _load(function: Callable[..., Any], location: Location, name: str, settings: Mapping[str, Any]) -> Source:
+def _load(
+    function: Callable[..., Any],
+    location: Location,
+    name: str,
+    settings: Mapping[str, Any],
+    users: tuple[str, ...],
+) -> Source:
     if function is arrays_given:
         return read_arrays(location, name)
     if function is files_or_hub:
-        return files_or_hub(location, name, **settings)
+        return read_files_or_hub(location, name, Reading(**settings, users=users))
     if name in SOURCES:
         return SOURCES[name](location, **settings)
     try:

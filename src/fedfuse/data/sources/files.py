@@ -21,9 +21,19 @@ def read_table(file: Path, texts: Collection[str] = ()) -> Any:
     from pyarrow import parquet  # type: ignore[import-untyped, unused-ignore]
 
     try:
-        return parquet.read_table(file)
+        return _without_dictionaries(parquet.read_table(file))
     except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
         raise FedfuseError(f"{file}: not a parquet file that can be read ({error}): replace it") from error
+
+
+def _without_dictionaries(table: Any) -> Any:
+    """Replace columns of numbered values, as pandas stores categories, by the values: `datasets` reads no others."""
+    from pyarrow import types
+
+    for number, field in enumerate(table.schema):
+        if types.is_dictionary(field.type):
+            table = table.set_column(number, field.name, table.column(number).cast(field.type.value_type))
+    return table
 
 
 def _read_csv(file: Path, texts: Collection[str]) -> Any:
@@ -41,7 +51,7 @@ def _read_csv(file: Path, texts: Collection[str]) -> Any:
     try:
         table = arrow.read_csv(
             pyarrow.BufferReader(content),
-            parse_options=arrow.ParseOptions(newlines_in_values=True),
+            parse_options=arrow.ParseOptions(delimiter=_delimiter(text), newlines_in_values=True),
             convert_options=arrow.ConvertOptions(column_types={name: pyarrow.string() for name in texts}),
         )
     except pyarrow.ArrowInvalid as error:
@@ -51,9 +61,15 @@ def _read_csv(file: Path, texts: Collection[str]) -> Any:
     return table
 
 
+def _delimiter(text: str) -> str:
+    """A comma; or a semicolon or tab, if the first line has one and no comma."""
+    first = text.lstrip().partition("\n")[0]
+    return next((mark for mark in (";", "\t") if mark in first and "," not in first), ",")
+
+
 def _broken_line(text: str) -> str | None:
     """Say which line has another number of cells than the first, or a quote that does not end."""
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
     try:
         columns = len(next(rows))
         for row in rows:

@@ -13,8 +13,8 @@ from fedfuse.data.sources import tables
 from fedfuse.data.sources.cache import cached, stamp
 from fedfuse.data.sources.files import FORMATS, IMAGES, read_table
 from fedfuse.data.sources.location import Location
+from fedfuse.data.sources.reading import Reading
 from fedfuse.data.sources.source import Source
-from fedfuse.data.sources.tables import Reading
 from fedfuse.files import slug
 from fedfuse.types import FedfuseError
 
@@ -39,15 +39,22 @@ def files_or_hub(
     holdout: float = 0.2,
     revision: str | None = None,
     text: str | tuple[str, ...] | None = None,
+    features: tuple[str, ...] | None = None,
 ) -> Source:
-    """Images or texts from a hub id, a parquet or CSV file or a folder of them, or a folder of images per class.
+    """Images, texts or tables from a hub id, a parquet or CSV file or a folder of them, or images in class folders.
 
-    `text` names the column of texts, or two columns for pairs. Columns that are not named are chosen by type if only
-    one fits. Integer, string and class columns besides the label (or only those in `columns`) become
-    `Examples.columns`, so that users can be clients. Without a test split, a seeded stratified `holdout` of the
+    `text` names the column of texts, or two columns for pairs; `features` columns of numbers and categories, by default
+    all that have no other use. Columns that are not named are chosen by looking at them, if only one fits. Integer,
+    string and class columns besides the label (or only those in `columns`) become `Examples.columns`, so that users can
+    be clients. Without a test split, a seeded stratified `holdout` of the
     training data is the test data. Hub data is cached by id and revision: name a newer revision to get newer data.
     """
-    how = Reading(image, label, config, size, columns, train, test, holdout, revision, text)
+    how = Reading(image, label, config, size, columns, train, test, holdout, revision, text, features=features)
+    return read_files_or_hub(location, id_or_path, how)
+
+
+def read_files_or_hub(location: Location, id_or_path: str, how: Reading) -> Source:
+    """Like `files_or_hub`, with its settings as a Reading."""
     for place in places(location, id_or_path):
         if place.exists():
             return from_disk(location, id_or_path, place, how)
@@ -82,7 +89,7 @@ def from_disk(location: Location, name: str, place: Path, how: Reading) -> Sourc
     files = table_files(place, how.config)
     contents = [f for paths in files.values() for f in paths] or [f for f in place.rglob("*") if f.is_file()]
     root = place.parent if place.is_file() else place
-    key = {"how": vars(how), "files": stamp(root, contents), "root": str(root.resolve())}
+    key = {"how": how.key(), "files": stamp(root, contents), "root": str(root.resolve())}
 
     def build() -> Source:
         splits = _read_tables(files, how) if files else _image_folder(location, place)
@@ -97,7 +104,7 @@ def from_hub(location: Location, name: str, how: Reading) -> Source:
     def build() -> Source:
         return tables.read(name, _download(name, how), how, location.progress)
 
-    return cached(location, slug(name)[-60:] or "data", {"how": vars(how), "hub": name}, build)
+    return cached(location, slug(name)[-60:] or "data", {"how": how.key(), "hub": name}, build)
 
 
 def table_files(place: Path, config: str | None) -> dict[str, list[Path]]:
@@ -118,7 +125,7 @@ def table_files(place: Path, config: str | None) -> dict[str, list[Path]]:
         return configs[config]
     if len(configs) > 1 or (config is not None and configs):
         names = ", ".join(c or "(none)" for c in configs)
-        raise FedfuseError(f"{place} holds the configurations {names}: name one of them with config=")
+        raise FedfuseError(f"{place} holds the configurations {names}: name one of them with data.config")
     return next(iter(configs.values()), {})
 
 

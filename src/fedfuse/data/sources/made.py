@@ -48,7 +48,9 @@ def swiss_roll(
     """
     bounds.positive("swiss-roll", examples=examples, classes=classes, start=start)
     if end <= start:
-        raise FedfuseError(f"swiss-roll: end is {end:g} and start {start:g}: the arms run outwards, so give a larger end")
+        raise FedfuseError(
+            f"swiss-roll: end is {end:g} and start {start:g}: the arms run outwards, so give a larger end"
+        )
     bounds.fits_memory("swiss-roll", 2 * _FLOAT * examples)
     tests = max(classes, examples // 5)
     train, test = (
@@ -60,7 +62,7 @@ def swiss_roll(
 
 def _rolls(total: int, classes: int, noise: float, turns: tuple[float, float], key: int) -> Rows:
     start, end = turns
-    # The draws are those of scikit-learn's make_swiss_roll, whose roll goes from 1.5 to 4.5 pi; the second is its depth.
+    # The draws are those of scikit-learn's make_swiss_roll, from 1.5 to 4.5 pi there; the second is its depth.
     draw = np.random.RandomState(key % 2**32)
     along, _ = start * math.pi * (1 + (end / start - 1) * draw.uniform(size=total)), draw.uniform(size=total)
     points = np.stack((along * np.cos(along), np.zeros(total), along * np.sin(along)))

@@ -8,8 +8,8 @@ from pathlib import Path
 from fedfuse.data.sources import hub, idx
 from fedfuse.data.sources.cache import cached, stamp
 from fedfuse.data.sources.location import Location
+from fedfuse.data.sources.reading import Reading
 from fedfuse.data.sources.source import Source
-from fedfuse.data.sources.tables import Reading
 from fedfuse.types import FedfuseError
 
 DEBIAN = Path("/usr/share/datasets")

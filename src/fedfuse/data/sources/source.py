@@ -25,11 +25,13 @@ class Source:
     labels: tuple[str, ...]
 
     @staticmethod
-    def of(train: Rows, test: Rows, labels: tuple[str, ...]) -> Source:
-        """A source with the statistics of its training data."""
+    def of(train: Rows, test: Rows, labels: tuple[str, ...], one_hot: Tensor | None = None) -> Source:
+        """A source with the statistics of its training data. Features that are `one_hot` (D,) are not standardised."""
         x = train[0]
         # The tensors of a mapping, such as token ids, are taken as they are.
         mean, std = channel_statistics(x) if isinstance(x, Tensor) else (torch.zeros(1), torch.ones(1))
+        if one_hot is not None:
+            mean, std = mean.masked_fill(one_hot, 0.0), std.masked_fill(one_hot, 1.0)
         first, second = (_examples(rows, len(labels), mean, std) for rows in (train, test))
         return Source(first, second, labels)
 

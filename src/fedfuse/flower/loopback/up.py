@@ -9,7 +9,7 @@ from fedfuse.config.experiment import Experiment
 from fedfuse.files import locked
 from fedfuse.flower.app import write_app
 from fedfuse.flower.loopback.federation import CONNECTION, LINK, Loopback, loopback
-from fedfuse.flower.server import Deployment
+from fedfuse.flower.server import Deployment, cohort_notice
 from fedfuse.records import events, record
 from fedfuse.records.directory import EVENTS, EXPERIMENT, ROUNDS
 from fedfuse.records.record import RoundRecord
@@ -26,7 +26,10 @@ def up(experiment: Experiment, path: Path, deployment: Deployment, display: Disp
     """Start a federation with a node for each client, run the experiment in `path`, and stop the federation."""
     if (path / EXPERIMENT).exists() and not deployment.resume:
         raise FedfuseError(f"{path} already holds a run: continue with --resume, or choose another --out")
-    check(experiment)
+    setup = check(experiment)
+    experiment = setup.experiment  # with what was fitted to the data: nodes read it from a file
+    for note in setup.notes:
+        display.warn(note)
     folder = (path / FOLDER).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     with (
@@ -54,6 +57,8 @@ def _follow(experiment: Experiment, path: Path, federation: Loopback, display: D
     processes = federation.processes
     history = record.read(path / ROUNDS)
     display.begin(f"{experiment.name} · {experiment.algorithm.name}", experiment.run.rounds, history)
+    if (notice := cohort_notice(experiment)) is not None:
+        display.warn(notice)
     nodes = {f"node-{number}" for number in range(federation.nodes)}
     ended = False
     while not ended:

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from fedfuse import tree
-from fedfuse.algorithm import Facts, Fuse
+from fedfuse.algorithm import Fuse
 from fedfuse.algorithms.fedavg import fedavg
 from fedfuse.config.experiment import Experiment
 from fedfuse.context import Context
 from fedfuse.engines import InProcess
+from fedfuse.facts import Facts
 from fedfuse.fusion import DirichletMixture, MeanProbs, logits_of
 from fedfuse.papers.item import Item, ScaleName
 from fedfuse.papers.measures.swiss_roll_picture import Panel, draw_panels
@@ -80,7 +81,7 @@ def measure_seed(experiment: Experiment, seed: int, sides: int = SIDES) -> tuple
     of_samples = torch.stack([logits(model, ctx) for model in mixtures(clients, DRAWS * SAMPLES, ctx)])  # (M, N, C)
     of_clients = torch.stack([logits(model, ctx) for model in clients])
     triangle = survey(clients, ctx, sides)
-    draws = [accuracy(MeanProbs()(ten), ctx) for ten in of_samples.split(SAMPLES)]
+    draws = [accuracy(MeanProbs()(ten), ctx) for ten in of_samples.reshape(-1, SAMPLES, *of_samples.shape[1:])]
     accuracies = {
         FEDAVG: accuracy(logits(average, ctx), ctx),
         ENSEMBLE: draws[0],

@@ -15,8 +15,9 @@
   const prefersDark = matchMedia("(prefers-color-scheme: dark)");
   let userTheme = null; // null: follow the system
   let figures = {};
+  let printing = false;
 
-  const theme = () => userTheme || (prefersDark.matches ? "dark" : "light");
+  const theme = () => printing ? "light" : userTheme || (prefersDark.matches ? "dark" : "light");
   const css = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
   const channels = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
 
@@ -46,6 +47,9 @@
     return result;
   }
 
+  // On paper, A4 with the margins of page.css, plots have the widths that page.css gives them.
+  const onPaper = (element) => element.matches(".block.whole .plot") && !element.matches(".choice:not(.whole) .plot") ? 650 : 315;
+
   function layout(own, height, width) {
     const axis = { gridcolor: css("faint"), linecolor: css("faint"), zerolinecolor: css("faint"), tickcolor: css("faint") };
     const settings = withColours(own);
@@ -70,10 +74,40 @@
 
   function draw(element) {
     const figure = figures[element.dataset.figure];
-    if (!figure || element.offsetParent === null) return;
+    if (!figure || element.offsetParent === null || !window.Plotly) return;
     element.dataset.drawn = theme();
-    Plotly.react(element, withColours(figure.data), layout(figure.layout, figure.height, element.clientWidth), CONFIG);
+    const width = printing ? onPaper(element) : element.clientWidth;
+    const square = figure.layout.yaxis && figure.layout.yaxis.scaleanchor;
+    const height = square ? Math.min(figure.height, width) : printing ? Math.max(220, 0.72 * figure.height) : figure.height;
+    element.style.minHeight = `${height}px`;
+    const settings = layout(figure.layout, height, width);
+    if (printing) settings.width = width;
+    Plotly.react(element, withColours(figure.data), settings, CONFIG);
   }
+
+  // A page in one file holds plotly as gzip in base64.
+  async function unpackPlotly() {
+    const packed = document.getElementById("plotly");
+    if (!packed) return;
+    const bytes = Uint8Array.from(atob(packed.textContent), (letter) => letter.charCodeAt(0));
+    const text = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+    const script = document.createElement("script");
+    script.textContent = text;
+    document.head.append(script);
+    packed.remove();
+  }
+
+  function sayNoFigures() {
+    const file = document.querySelector("script[src]");
+    const text = file ? `${file.getAttribute("src")} is not beside this page: put it there to see the figures.`
+      : "This browser cannot unpack the figures: open the page in one of 2023 or newer.";
+    document.querySelectorAll(".plot").forEach((plot) => { plot.textContent = text; plot.style.minHeight = 0; });
+  }
+
+  // Say that a table can be scrolled where its columns do not fit.
+  const fits = new ResizeObserver((entries) => {
+    for (const { target } of entries) target.previousElementSibling.hidden = target.scrollWidth <= target.clientWidth + 1;
+  });
 
   // Draw a figure only when it comes near the screen, so that a long page opens quickly.
   const near = new IntersectionObserver((entries) => {
@@ -86,7 +120,7 @@
       const down = head.getAttribute("aria-sort") === "ascending";
       heads.forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      const key = (row) => row.cells[column].textContent.replace(/[>,%\s]/g, "");
+      const key = (row) => row.cells[column].dataset.order || row.cells[column].textContent.replace(/[>,%\s]/g, "");
       const rows = [...table.tBodies[0].rows].sort((a, b) => {
         const [x, y] = [parseFloat(key(a)), parseFloat(key(b))];
         const order = Number.isNaN(x) || Number.isNaN(y) ? key(a).localeCompare(key(b)) : x - y;
@@ -102,6 +136,7 @@
       plot.style.minHeight = `${figures[plot.dataset.figure].height}px`;
       near.observe(plot);
     });
+    document.querySelectorAll(".scroll").forEach((box) => fits.observe(box));
     document.querySelectorAll("table").forEach(sortable);
     document.querySelectorAll(".choice").forEach((choice) => {
       const select = choice.querySelector("select"), panes = [...choice.children].filter((e) => e.className === "pane");
@@ -127,6 +162,13 @@
     document.querySelectorAll(".plot[data-drawn]").forEach(draw);
   }
   prefersDark.addEventListener("change", repaint);
+  const forPaper = (now) => {
+    printing = now;
+    root.dataset.theme = theme();
+    document.querySelectorAll(".plot").forEach(draw); // also those that were never near the screen
+  };
+  addEventListener("beforeprint", () => forPaper(true));
+  addEventListener("afterprint", () => forPaper(false));
   document.getElementById("theme").addEventListener("click", () => {
     userTheme = theme() === "dark" ? "light" : "dark";
     repaint();
@@ -145,6 +187,7 @@
           const body = await (await fetch("body.html", { cache: "no-store" })).text();
           const at = scrollY;
           near.disconnect();
+          fits.disconnect();
           document.querySelectorAll(".plot[data-drawn]").forEach((plot) => Plotly.purge(plot));
           document.getElementById("body").innerHTML = body;
           begin();
@@ -160,6 +203,9 @@
   }
 
   root.dataset.theme = theme();
-  begin();
-  if (live) follow();
+  unpackPlotly().catch(() => {}).then(() => {
+    begin();
+    if (!window.Plotly) sayNoFigures();
+    if (live) follow();
+  });
 })();

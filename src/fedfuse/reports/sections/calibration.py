@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from fedfuse.evaluate import BINS
 from fedfuse.facts import ConfidenceBins
@@ -64,8 +64,8 @@ def _reliability(variant: Variant, bins: Mapping[str, ConfidenceBins]) -> Figure
     return Curves(
         f"reliability{variant.suffix}",
         f"Reliability: {variant.name}",
-        "Last round. On the dotted line, accuracy equals confidence; below it, answers are overconfident. The error is "
-        f"the expected calibration error over {BINS} bins; bins with fewer than {FEW} answers are omitted.",
+        f"{_when(bins)}. On the dotted line, accuracy equals confidence; below it, answers are overconfident. The error "
+        f"is the expected calibration error over {BINS} bins; bins with fewer than {FEW} answers are omitted.",
         "mean confidence / %",
         "right answers / %",
         series,
@@ -74,13 +74,17 @@ def _reliability(variant: Variant, bins: Mapping[str, ConfidenceBins]) -> Figure
     )
 
 
+def _when(names: Collection[str]) -> str:
+    return "Last evaluated round" if "model" in names else "Last round"
+
+
 def _histogram(variant: Variant, who: str, bins: ConfidenceBins) -> Figure:
     n = max(1, sum(bins.count))
     edges = [f"{100 * i / BINS:.0f}" for i in range(BINS)]
     return Bars(
         f"confidence-{who}{variant.suffix}",
         f"Confidence of the {who}: {variant.name}",
-        f"Last round: {n:,} answers by confidence, right and wrong. Each bin is labelled by its lower edge.",
+        f"{_when([who])}: {n:,} answers by confidence, right and wrong. Each bin is labelled by its lower edge.",
         "confidence / %",
         "answers / %",
         edges,

@@ -51,7 +51,7 @@ def _by_class(variants: Sequence[Variant], squares: dict[str, list[Square]], suf
         bars.append(
             Bar(variant.name, [statistics.fmean(v) for v in over], variant.colour, spreads if any(spreads) else ())
         )
-    caption = "After the last recorded round: the share of each class's test examples that is classified correctly."
+    caption = "After the last evaluated round: the share of each class's test examples that is classified correctly."
     title = f"Accuracy by class: {variants[0].name}" if suffix else "Accuracy by class"
     return Bars(f"classes{suffix}", title, caption, "class", "right answers / %", labels, bars, top=100)
 
@@ -59,7 +59,7 @@ def _by_class(variants: Sequence[Variant], squares: dict[str, list[Square]], suf
 def _confusion(variant: Variant, squares: list[Square]) -> Figure:
     seeds = f", summed over {len(squares)} seeds" if len(squares) > 1 else ""
     key = f"confusion{variant.suffix}"
-    caption = f"After the last recorded round{seeds}. Each row is a true class and sums to 100 %."
+    caption = f"After the last evaluated round{seeds}. Each row is a true class and sums to 100 %."
     return Heat(
         key,
         f"Confusion: {variant.name}",

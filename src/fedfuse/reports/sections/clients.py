@@ -10,7 +10,7 @@ from fedfuse.packing import FULL
 from fedfuse.records.directory import FederationFacts
 from fedfuse.records.stored import StoredRun
 from fedfuse.reports import measures
-from fedfuse.reports.elements import Block, Choice, Section, Table
+from fedfuse.reports.elements import Block, Choice, Section, Table, without_empty_columns
 from fedfuse.reports.figure import Cell, Dots, Figure
 from fedfuse.reports.variants import Variant
 
@@ -78,22 +78,25 @@ def table(run: StoredRun, facts: FederationFacts, variant: Variant) -> Table:
     rows = [
         _row(client, sum(count), sum(n > 0 for n in count), facts, run) for client, count in enumerate(facts.counts)
     ]
-    seed = f"Seed {run.seed}. " if len(variant.runs) > 1 else ""
-    key = f"clients{variant.suffix}"
-    caption = (
-        f"{seed}Distance: how far the client's model moved from the server's in a round (Euclidean, mean over rounds). "
-        "Agreement: how often it predicts the ensemble's class."
-    )
-    filled = [i for i in range(len(COLUMNS)) if any(row[i] is not None for row in rows)]  # omit empty columns
-    columns, rows = [COLUMNS[i] for i in filled], [[row[i] for i in filled] for row in rows]
-    return Table(
-        key, f"Clients: {variant.name}", columns, rows, ("architecture", "upload", "why refused, last"), caption
+    for client in range(len(facts.counts), len(facts.architectures)):  # those that joined: only they know their classes
+        claims = [record.clients[str(client)].examples for record in run.history if str(client) in record.clients]
+        rows.append(_row(client, claims[-1] if claims else None, None, facts, run))
+    key, seed = f"clients{variant.suffix}", f"Seed {run.seed}." if len(variant.runs) > 1 else ""
+    words = ("architecture", "upload", "why refused, last")
+    return without_empty_columns(
+        Table(key, f"Clients: {variant.name}", COLUMNS, rows, words, seed),
+        {
+            "tokens, mean": "Tokens are counted before texts are cut.",
+            "distance": "Distance: how far the client's model moved from the server's in a round (Euclidean, mean over "
+            "rounds).",
+            "agreement / %": "Agreement: how often it predicts the ensemble's class.",
+        },
     )
 
 
-def _row(client: int, examples: int, classes: int, facts: FederationFacts, run: StoredRun) -> list[Cell]:
+def _row(client: int, examples: int | None, classes: int | None, facts: FederationFacts, run: StoredRun) -> list[Cell]:
     name = str(client)
-    lengths = None if facts.texts is None else facts.texts.clients[client]
+    lengths = None if facts.texts is None or classes is None else facts.texts.clients[client]
     refused = [record.rejected[name] for record in run.history if name in record.rejected]
     accepted = [record.clients[name] for record in run.history if name in record.clients]
     distances = [each.distance for each in accepted if each.distance is not None]

@@ -6,12 +6,11 @@ import statistics
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from rich.filesize import decimal
-
+from fedfuse.records.amounts import duration, size
 from fedfuse.records.record import RoundRecord
-from fedfuse.reports.elements import Section, Table
+from fedfuse.reports.elements import Amount, Section, Table, without_empty_columns
 from fedfuse.reports.figure import Bar, Bars, Cell, Curves, Figure, Series
-from fedfuse.reports.variants import Variant
+from fedfuse.reports.variants import Variant, by_result
 
 MB = 1e6
 STAGES = {"local": "clients' work", "fuse": "fusion", "evaluate": "evaluation", "checkpoint": "checkpoint"}
@@ -25,7 +24,7 @@ def _by_bytes(variants: Sequence[Variant]) -> Figure:
     return Curves(
         "accuracy-by-bytes",
         "Accuracy by bytes sent",
-        "One mark per round, against all bytes sent up and down until then. Means over seeds.",
+        f"One mark per evaluated round, against all bytes sent up and down until then.{_means(variants)}",
         "sent / MB",
         "test accuracy / %",
         [_accuracy_by(variant, lambda r: r.bytes_up + r.bytes_down) for variant in variants],
@@ -37,8 +36,8 @@ def _by_upload(variants: Sequence[Variant]) -> Figure:
     return Curves(
         "accuracy-by-upload",
         "Accuracy by bytes uploaded",
-        "One mark per round, against what clients have sent until then, in the formats in which they send. Means over "
-        "seeds.",
+        "One mark per evaluated round, against what clients have sent until then, in the formats in which they send."
+        f"{_means(variants)}",
         "uploaded / MB",
         "test accuracy / %",
         [_accuracy_by(variant, lambda r: r.bytes_up) for variant in variants],
@@ -47,9 +46,9 @@ def _by_upload(variants: Sequence[Variant]) -> Figure:
 
 
 def _accuracy_by(variant: Variant, sent: Callable[[RoundRecord], int]) -> Series:
-    band = variant.over_rounds(lambda r: r.test_accuracy)
-    megabytes = list(accumulate(variant.over_rounds(lambda r: sent(r) / MB).mean))
-    return Series(variant.name, megabytes, [100 * v for v in band.mean], variant.colour)
+    band, bytes_sent = variant.over_rounds(lambda r: r.test_accuracy), variant.over_rounds(lambda r: sent(r) / MB)
+    until = dict(zip(bytes_sent.rounds, accumulate(bytes_sent.mean), strict=True))
+    return Series(variant.name, [until[r] for r in band.rounds], [100 * v for v in band.mean], variant.colour)
 
 
 def _seconds(variants: Sequence[Variant]) -> Figure:
@@ -58,14 +57,16 @@ def _seconds(variants: Sequence[Variant]) -> Figure:
         for s in STAGES
         if any(s in record.seconds for variant in variants for r in variant.runs for record in r.history)
     ]
-    bars = [Bar(STAGES[s], [_per_round(variant, s) for variant in variants], i) for i, s in enumerate(stages)]
+    ordered = by_result(variants)
+    bars = [Bar(STAGES[s], [_per_round(variant, s) for variant in ordered], i) for i, s in enumerate(stages)]
     return Bars(
         "seconds",
         "Time by stage",
-        "Seconds per round, by stage. The median over rounds and seeds, so that a slow first round does not count.",
+        f"Seconds per round, by stage. The median over rounds{' and seeds' if _several(variants) else ''}, so that a "
+        "slow first round does not count.",
         "",
         "seconds in a round",
-        [variant.name for variant in variants],
+        [variant.name for variant in ordered],
         bars,
         stacked=True,
         sideways=True,
@@ -77,37 +78,56 @@ def _per_round(variant: Variant, stage: str) -> float:
     return statistics.median(values) if values else 0.0
 
 
+def bytes_of(variant: Variant, sent: Callable[[RoundRecord], int]) -> float:
+    """Return the bytes that one run sends, mean over seeds."""
+    return statistics.fmean(sum(sent(record) for record in run.history) for run in variant.runs)
+
+
+def all_bytes_of(variant: Variant) -> float:
+    """Return the bytes that one run sends up and down, mean over seeds."""
+    return bytes_of(variant, lambda r: r.bytes_up + r.bytes_down)
+
+
+def seconds_of(variant: Variant) -> float:
+    """Return the seconds that one run takes, mean over seeds."""
+    return variant.row.seconds / len(variant.runs)
+
+
 def _table(variants: Sequence[Variant]) -> Table:
-    rows: list[list[Cell]] = []
-    for variant in variants:
-        each = [run.history for run in variant.runs]
-        rows.append(
-            [
-                variant.name,
-                size(statistics.fmean(sum(r.bytes_up for r in h) for h in each)),
-                size(statistics.fmean(sum(r.bytes_down for r in h) for h in each)),
-                duration(statistics.fmean(sum(sum(r.seconds.values()) for r in h) for h in each)),
-                _peak(variant, "server"),
-                _peak(variant, "workers"),
-            ]
-        )
+    rows: list[list[Cell | Amount]] = [
+        [
+            variant.name,
+            _size(bytes_of(variant, lambda r: r.bytes_up)),
+            _size(bytes_of(variant, lambda r: r.bytes_down)),
+            Amount(duration(seconds_of(variant)), {" / s": seconds_of(variant)}),
+            _peak(variant, "server"),
+            _peak(variant, "workers"),
+        ]
+        for variant in by_result(variants)
+    ]
     columns = ["algorithm", "sent up", "sent down", "time", "peak memory, server", "peak memory, workers"]
-    caption = "Per run, mean over seeds. Memory is the maximum over rounds and seeds; for workers, their sum."
-    return Table("cost", "Per run", columns, rows, ("algorithm",), caption)
+    several = _several(variants)
+    return without_empty_columns(
+        Table("cost", "Per run", columns, rows, ("algorithm",), "Means over seeds." if several else ""),
+        {
+            "peak memory, server": f"Memory is the maximum over rounds{' and seeds' if several else ''}.",
+            "peak memory, workers": "That of workers is their sum.",
+        },
+    )
 
 
-def _peak(variant: Variant, who: str) -> str | None:
+def _means(variants: Sequence[Variant]) -> str:
+    return " Means over seeds." if _several(variants) else ""
+
+
+def _several(variants: Sequence[Variant]) -> bool:
+    return any(len(variant.runs) > 1 for variant in variants)
+
+
+def _peak(variant: Variant, who: str) -> Amount | None:
     peaks = [record.memory[who] for run in variant.runs for record in run.history if who in record.memory]
-    return size(max(peaks)) if peaks else None
+    return _size(max(peaks)) if peaks else None
 
 
-def size(n: float) -> str:
-    return decimal(round(n), precision=1)
-
-
-def duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+def _size(n: float) -> Amount:
+    return Amount(size(n), {" / bytes": n})

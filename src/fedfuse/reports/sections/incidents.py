@@ -61,10 +61,12 @@ def _interruptions(events: Sequence[Event]) -> list[tuple[int, str]]:
     previous: Event | None = None
     for event in events:
         if event.kind == "resumed":
-            killed = previous is not None and previous.kind in ("begun", "resumed", "warning")
+            killed = previous is not None and previous.kind in ("begun", "resumed", "joined", "warning")
             incidents.append((event.round, "resumed after an abrupt end, as when killed" if killed else "resumed"))
         elif event.kind == "stopped":
             incidents.append((event.round, f"stopped: {event.text}"))
+        elif event.kind == "joined":
+            incidents.append((event.round, f"{event.text} joined"))
         elif event.kind == "warning":
             incidents.append((event.round, event.text))
         previous = event

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from fedfuse.records.record import RoundRecord
 from fedfuse.records.statistics import deviation, spread
 from fedfuse.reports import measures
-from fedfuse.reports.elements import Block, Choice, Section, Table
+from fedfuse.reports.elements import Amount, Block, Choice, Section, Table, without_empty_columns
 from fedfuse.reports.figure import Bar, Bars, Cell, Curves, Dash, Figure, Series
-from fedfuse.reports.variants import Variant
+from fedfuse.reports.variants import Variant, baseline, by_result, gain
 
 Pick = Callable[[RoundRecord], float | None]
 
@@ -58,7 +58,7 @@ def _curves(variants: Sequence[Variant], target: float | None) -> Figure:
     return Curves(
         "learning-curves",
         "Test accuracy",
-        f"After each round, on the test data.{_bands(variants)}",
+        f"After each evaluated round, on the test data.{_bands(variants)}",
         "round",
         "test accuracy / %",
         _all(variants, lambda r: r.test_accuracy),
@@ -78,33 +78,49 @@ def _losses(variants: Sequence[Variant]) -> Figure:
 
 
 def results(variants: Sequence[Variant]) -> Table:
-    """Return a table with one row per variant."""
-    rows: list[list[Cell]] = [
+    """Return a table with one row per variant, the highest final accuracy first."""
+    base = baseline(variants)
+    rows: list[list[Cell | Amount]] = [
         [
             variant.name,
             len(variant.runs),
-            spread(variant.row.best),
-            spread(variant.row.final),
-            spread(variant.row.mean_over_rounds),
-            *_validation(variant),
+            accuracies(variant.row.final),
+            None if variant is base else _above(variant, base),
+            accuracies(variant.row.mean_over_rounds),
+            accuracies(variant.row.best),
+            accuracies(variant.last(lambda r: r.validation_accuracy)),
         ]
-        for variant in variants
+        for variant in by_result(variants)
     ]
-    columns = ["algorithm", "seeds", "best / %", "final / %", "mean over rounds / %", "final on validation / %"]
-    return Table(
-        "results",
-        "Results",
-        columns,
-        rows,
-        ("algorithm",),
-        "Test accuracy, mean and standard deviation over seeds. The best round is chosen on the test data, "
-        "so that column is optimistic for every row.",
+    above = f"final, points above {base.name}"
+    columns = ["algorithm", "seeds", "final / %", above, "mean over rounds / %", "best / %", "final on validation / %"]
+    seeds = max(len(variant.runs) for variant in variants)
+    caption = "Test accuracy, ± its standard deviation over seeds." if seeds > 1 else "Test accuracy."
+    return without_empty_columns(
+        Table("results", "Results", columns, rows, ("algorithm",), caption),
+        {
+            above: f"Points above {base.name} are paired by seed, ± their standard error."
+            if seeds > 1
+            else "With one seed, no difference is certain.",
+            "best / %": "The best round is chosen on the test data, so that column is optimistic for every row.",
+        },
     )
 
 
-def _validation(variant: Variant) -> list[str]:
-    values = variant.last(lambda r: r.validation_accuracy)
-    return [spread(values) if values else "none"]
+def accuracies(values: Sequence[float]) -> Amount | None:
+    """Return the mean over seeds in percent, with the standard deviation."""
+    if not values:
+        return None
+    spreads = {", deviation": 100 * deviation(values)} if len(values) > 1 else {}
+    return Amount(spread(values), {"": 100 * statistics.fmean(values), **spreads})
+
+
+def _above(variant: Variant, base: Variant) -> Amount | None:
+    difference = gain(variant, base)
+    if difference is None:
+        return None
+    error = None if difference.error is None else 100 * difference.error
+    return Amount(difference.points(), {"": 100 * difference.mean, ", standard error": error})
 
 
 def distillation(variants: Sequence[Variant]) -> Section | None:
@@ -154,18 +170,31 @@ def _ladder(variants: Sequence[Variant]) -> Figure:
         over = {stage: _mean_over_rounds(variant, pick) for stage, pick in STAGES.items()}
         values = [100 * statistics.fmean(v) if v else None for v in over.values()]
         spreads = [100 * deviation(v) if v else 0.0 for v in over.values()]
-        bars.append(Bar(variant.name, values, variant.colour, spreads if any(spreads) else ()))
+        bars.append(Bar(variant.name, values, variant.colour, spreads if any(spreads) else (), _steps(values)))
+    error = " The lines at each mark are one standard deviation over seeds." if any(b.deviation for b in bars) else ""
     return Bars(
         "ladder",
         "From client to student",
         "Mean accuracy over all rounds: a single client, the average of the clients, their ensemble, and the student "
-        "distilled from the ensemble.",
+        f"distilled from the ensemble. In brackets: points above the stage before.{error}",
         "",
         "accuracy / %",
         list(STAGES),
         bars,
         sideways=True,
+        zoomed=True,
     )
+
+
+def _steps(values: Sequence[float | None]) -> list[str]:
+    """Return each value with its gain over the value before."""
+    texts: list[str] = []
+    before: float | None = None
+    for value in values:
+        step = "" if value is None or before is None else f" ({value - before:+.1f})"
+        texts.append("" if value is None else f"{value:.1f}{step}")
+        before = value if value is not None else before
+    return texts
 
 
 def _mean_over_rounds(variant: Variant, pick: Pick) -> list[float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfuse.config.values import format_value
-from fedfuse.reports.elements import Block, Card, Section, Table, Words
+from fedfuse.reports.elements import Amount, Block, Card, Section, Table, Words
 from fedfuse.reports.figure import Axis, Bar, Bars, Cell, Figure, Parallel
 from fedfuse.sweeps.results import TRIALS, Sweep, Trial, read
 from fedfuse.sweeps.space import Range
@@ -91,11 +91,19 @@ def _table(sweep: Sweep) -> Table:
     return Table("trials", "All trials", columns, rows, ("state",))
 
 
-def _row(trial: Trial, keys: Sequence[str]) -> list[Cell]:
-    settings = [_short(trial.parameters[key]) for key in keys]
+def _row(trial: Trial, keys: Sequence[str]) -> list[Cell | Amount]:
+    settings = [_setting(trial.parameters[key]) for key in keys]
     state = trial.state if trial.reason is None else f"{trial.state}: {trial.reason}"
-    return [trial.number, *settings, state, trial.rounds, _percent(trial.validation), _percent(trial.test)]
+    return [trial.number, *settings, state, trial.rounds, _accuracy(trial.validation), _accuracy(trial.test)]
 
 
-def _percent(value: float | None) -> str | None:
-    return None if value is None else f"{100 * value:.2f}"
+def _setting(value: Any) -> str | Amount:
+    return Amount(_short(value), {"": value}) if isinstance(value, float) else _short(value)
+
+
+def _accuracy(value: float | None) -> Amount | None:
+    return None if value is None else Amount(f"{100 * value:.2f}", {"": 100 * value})
+
+
+def _percent(value: float | None) -> str:
+    return "none" if value is None else f"{100 * value:.2f}"
