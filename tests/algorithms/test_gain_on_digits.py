@@ -11,7 +11,7 @@ ROUNDS, SEEDS = 5, (0, 1)
 
 
 def mean_accuracy(algorithm: dict[str, object], folder: Path) -> float:
-    """Over the rounds and the seeds, on real digits: the benchmark `benchmarks/papers/digits.py`, cut short."""
+    """Over the rounds and the seeds, on real digits."""
     runs = [
         fedfuse.run(
             fedfuse.load(

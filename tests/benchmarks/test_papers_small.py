@@ -19,12 +19,6 @@ def swiss_roll(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("swiss_roll")
 
 
-@pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(SCRIPTS)
-    return importlib.import_module("toy")
-
-
 def wrote(folder: Path, *names: str) -> bool:
     return all((folder / name).stat().st_size > 100 for name in names)
 
@@ -55,20 +49,6 @@ def test_the_marked_shares_are_those_of_the_samples(swiss_roll: ModuleType) -> N
     for shares, sample in zip(triangle.drawn.tolist(), swiss_roll.draw(clients, 10, ctx), strict=True):
         mixed = swiss_roll.mixture(clients, shares)
         assert all(torch.allclose(mixed.params[name], value, atol=1e-5) for name, value in sample.params.items())
-
-
-def test_toy_writes_its_table_and_picture(toy: ModuleType, tmp_path: Path) -> None:
-    toy.main(["--seeds", "1", "--out", str(tmp_path)], toy.Scale(points=30, epochs=2, steps=5, pixels=20))
-    assert wrote(tmp_path, "toy.png", "toy.svg")
-    assert "FedDF" in (tmp_path / "toy.txt").read_text()
-
-
-def test_toy_shows_what_the_paper_shows(toy: ModuleType) -> None:
-    scores = [toy.scores(toy.make(seed, toy.Scale(epochs=20, steps=200), shared_start=False)) for seed in range(3)]
-    mean = {name: sum(seed[name].accuracy for seed in scores) / 3 for name in scores[0]}
-    assert max(mean["local model 1"], mean["local model 2"]) < 0.7  # two classes of three
-    assert min(mean["ensemble"], mean["FedDF"]) > 0.9
-    assert mean["FedDF"] > mean["average (FedAvg)"] + 0.05
 
 
 def test_fed_et_writes_its_table_and_picture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_every_page_is_there(site: Path) -> None:
 def test_what_is_linked_to_outside_is_there_too(site: Path) -> None:
     for page in ("CONTRIBUTING.html", "src/fedfuse/round.py.html", "src/fedfuse/data/index.html", "LICENSE.html"):
         assert (site / "repository" / page).is_file()
-    assert (site / "repository/benchmarks/papers/pictures/digits.png").is_file()
+    assert (site / "repository/benchmarks/papers/pictures/text-ag-news.png").is_file()
     assert 'href="repository/src/fedfuse/round.py.html"' in (site / "index.html").read_text(encoding="utf-8")
 
 

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from fedfuse import signature
 from fedfuse.config.overlay import algorithm_settings
 from fedfuse.papers import item as items
 from fedfuse.papers import overview
 from fedfuse.papers.result import Result, read_all
-from fedfuse.papers.study import experiment_of
+from fedfuse.papers.study import described, experiment_of
 from fedfuse.types import FedfuseError
 
 ROOT = Path(__file__).parents[2]
@@ -17,14 +18,18 @@ RESULTS, PAGE = ROOT / "benchmarks" / "papers" / "results", ROOT / "docs" / "pap
 
 @pytest.mark.parametrize("name", items.names())
 def test_an_item_states_experiments_and_algorithms_that_exist(name: str):
-    item = items.load(name)
-    for scale in ("small", "full"):
-        if getattr(item, scale) is None:
-            continue
-        for group in item.groups:
+    whole = items.load(name)
+    for scale in whole.scales:
+        item, tried = whole.at(scale), set[str]()
+        assert described(item, scale)
+        if item.measured_by is not None:
+            assert callable(signature.import_function(item.measured_by, "measure"))
+        for group in item.groups if item.scale(scale).experiment else ():
             experiment = experiment_of(item, group, scale)
-            for row in () if item.measured_by else item.rows_of(group.name):
-                experiment.with_settings(algorithm_settings(item.algorithm(row, scale)))
+            texts = {item.algorithm(row, scale, group) for row in item.rows_of(group.name)} - tried
+            for text in () if item.measured_by else texts:
+                experiment.with_settings(algorithm_settings(text)).algorithm.build()
+            tried |= texts
 
 
 def test_the_page_is_that_of_the_files_of_results():
@@ -38,7 +43,7 @@ def test_the_page_is_that_of_the_files_of_results():
 
 def test_results_come_from_items_as_they_are():
     for name, result in read_all(RESULTS).items():
-        item = items.load(name)
+        item = items.load(name).at(result.scale, result.curves)
         expected = {group.name: {row.name for row in item.rows_of(group.name)} for group in item.groups}
         assert {group: set(rows) for group, rows in result.curves.items()} == expected, name
 
