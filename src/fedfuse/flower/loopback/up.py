@@ -9,7 +9,7 @@ from fedfuse.config.experiment import Experiment
 from fedfuse.files import locked
 from fedfuse.flower.app import write_app
 from fedfuse.flower.loopback.federation import CONNECTION, LINK, Loopback, loopback
-from fedfuse.flower.server import Deployment
+from fedfuse.flower.server import Deployment, refuse_discrepancy
 from fedfuse.records import events, record
 from fedfuse.records.directory import EVENTS, EXPERIMENT, ROUNDS
 from fedfuse.records.record import RoundRecord
@@ -26,6 +26,7 @@ def up(experiment: Experiment, path: Path, deployment: Deployment, display: Disp
     """Start a federation with a node for each client, run the experiment in `path`, and stop the federation."""
     if (path / EXPERIMENT).exists() and not deployment.resume:
         raise FedfuseError(f"{path} already holds a run: continue with --resume, or choose another --out")
+    refuse_discrepancy(experiment)
     check(experiment)
     folder = (path / FOLDER).resolve()
     folder.mkdir(parents=True, exist_ok=True)

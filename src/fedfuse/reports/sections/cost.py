@@ -37,8 +37,8 @@ def _by_upload(variants: Sequence[Variant]) -> Figure:
     return Curves(
         "accuracy-by-upload",
         "Accuracy by bytes uploaded",
-        "One mark per evaluated round, against what clients have sent until then, in the formats in which they send. Means "
-        "over seeds.",
+        "One mark per evaluated round, against what clients have sent until then, in the formats in which they send. "
+        "Means over seeds.",
         "uploaded / MB",
         "test accuracy / %",
         [_accuracy_by(variant, lambda r: r.bytes_up) for variant in variants],

@@ -35,8 +35,9 @@ def section(variants: Sequence[Variant], targets: Sequence[float]) -> Section | 
             row += [variant.row.rounds_to(target), variant.row.parameters_to(target), f"{count} of {len(variant.runs)}"]
         rows.append(row)
     caption = (
-        "Means over seeds of the first evaluated round at the target. Parameters are all numbers sent up and down until "
-        "then. If a seed never reached the target, the entry is a lower bound (>): what was spent without reaching it."
+        "Means over seeds of the first evaluated round at the target. Parameters are all numbers sent up and down "
+        "until then. If a seed never reached the target, the entry is a lower bound (>): what was spent without "
+        "reaching it."
     )
     return Section(
         "targets",
