@@ -129,6 +129,9 @@ class RunSection(Section):
     evaluate_every: PositiveInt = Field(
         1, description="rounds from one evaluation of the server's models to the next; the last is always evaluated"
     )
+    discrepancy: bool = Field(
+        False, description="measure how far each client's data is from the pool and from the others'; in simulation"
+    )
     workers: NonNegativeInt = Field(0, description="worker processes; 0 is one per core, 1 is this process only")
     threads: PositiveInt = Field(
         1, description="compute threads per process; results are bit-identical only for the same number"
