@@ -25,7 +25,8 @@ config round
 runs
 sweeps
 export reports terminal testing
-in_hand papers
+in_hand
+papers
 flower
 commands
 __init__ cli

@@ -116,8 +116,10 @@ class Item(Section):
     shows: str = Field(description="what the paper shows with it, in our words")
     measure: Measure = "best"
     target: float | None = Field(None, gt=0, lt=1, description="the accuracy that `rounds` and `parameters` count to")
-    figure: Literal["rounds", "groups", "none"] = Field(
-        "rounds", description="what is drawn: accuracy over rounds, the measure over groups, or nothing"
+    figure: Literal["rounds", "groups", "gains", "none"] = Field(
+        "rounds",
+        description="what is drawn: accuracy over rounds; over groups the measure, or the difference of the first claim;"
+        " or nothing",
     )
     axis: str = Field("", description="what the groups vary, for the figure over groups")
     measured_by: str | None = Field(None, description="package.module:function that measures instead of a comparison")

@@ -88,6 +88,8 @@ def figures(name: str, item: Item, result: Result) -> list[Figure]:
     """Return the figures of an item: a panel for each group over rounds, or one over groups."""
     if item.figure == "groups":
         return [_over_groups(name, item, result)]
+    if item.figure == "gains":
+        return [_gains(name, item, result)]
     return [_over_rounds(name, item, result, group.name) for group in item.groups] if item.figure == "rounds" else []
 
 
@@ -126,3 +128,13 @@ def _over_groups(name: str, item: Item, result: Result) -> Bars:
         means = [None if values is None else statistics.fmean(values) for values in each]
         bars.append(Bar(row.name, means, colour, [0.0 if values is None else deviation(values) for values in each]))
     return Bars(name, item.title, "Mean and deviation over seeds.", item.axis or "variation", unit(item), groups, bars)
+
+
+def _gains(name: str, item: Item, result: Result) -> Bars:
+    """Return the difference that the first claim is about, in every group, with its standard error."""
+    claim = item.claims[0]
+    checked = [one for one in check(item, result) if one.claim == claim]
+    what = f"{' + '.join(claim.higher)} above {' + '.join(claim.lower)}, points"
+    bar = Bar(what, [one.difference.mean for one in checked], 1, [one.difference.error or 0.0 for one in checked])
+    caption = f"Paired over seeds, with the standard error: {unit(item)}."
+    return Bars(name, item.title, caption, item.axis or "variation", what, [one.group for one in checked], [bar])

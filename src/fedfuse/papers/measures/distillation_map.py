@@ -57,7 +57,7 @@ def _common(item: Item, group: Group, scale: ScaleName, seed: int) -> Experiment
 def _varied(item: Item, group: Group, scale: ScaleName, seed: int) -> Experiment:
     """The experiment of one round after the common model's."""
     experiment = experiment_of(item, group, scale, {"run.seed": seed, "run.workers": 1})
-    algorithms = {item.algorithm(row, scale) for row in item.rows}
+    algorithms = {item.algorithm(row, scale, group) for row in item.rows}
     if len(algorithms) > 1:
         raise FedfuseError(f"{item.place}: its rows read one round: give all the same algorithm, not {algorithms}")
     settings = algorithm_settings(algorithms.pop())
