@@ -20,7 +20,7 @@ algorithm
 fusion local
 algorithms
 engines records
-safeguard tracking vet
+discrepancy safeguard tracking vet
 config round
 runs
 sweeps

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fedfuse import models, rng
 from fedfuse.batches import set_precision
+from fedfuse.data.discrepancy import ClientDiscrepancies
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
 from fedfuse.local_settings import LocalSettings
@@ -110,6 +111,7 @@ class Context:
     server: str | None = None  # the architecture of the server's own large model, where the algorithm has one
     precisions: tuple[Precision, ...] = ()  # how each client trains and uploads; none: all in full precision
     evaluate_every: int = 1  # rounds from one evaluation of the server's models to the next
+    discrepancies: ClientDiscrepancies | None = None  # how far clients' data are apart, if that is to be measured
     examples: tuple[int, ...] = ()  # how many examples each client has, if that is not as in `data`
 
     @property

@@ -124,6 +124,18 @@ def divergence(students: Mapping[str, Student]) -> str | None:
 
 
 @dataclass(frozen=True)
+class Discrepancy:
+    """What the papers' bounds on the ensemble's error say of one client (FedDF's Theorem 5.1, Fed-ET's Theorem 1).
+
+    Distances are from 0, where a classifier cannot tell the two data sets apart, to 2, where it always can.
+    """
+
+    pool: float | None = None  # distance of its data to the pool
+    others: float | None = None  # distance of its data to that of all other clients
+    own_error: float | None = None  # the share of its own training data that its model gets wrong
+
+
+@dataclass(frozen=True)
 class Facts:
     """The facts of one round."""
 
@@ -132,6 +144,7 @@ class Facts:
     samples: ClientQuality | None = None  # of the models that were drawn from a posterior
     ensemble: EnsembleQuality | None = None
     agreement: Mapping[str, float] = field(default_factory=dict)  # client -> share of rows with the ensemble's class
+    discrepancy: Mapping[str, Discrepancy] = field(default_factory=dict)  # by client, with run.discrepancy
     students: Mapping[str, Student] = field(default_factory=dict)  # by architecture
     dropped: Mapping[str, str] = field(default_factory=dict)  # client -> why its accepted update was left out
     silent: Sequence[str] = ()  # teachers other than clients that were left out, and why

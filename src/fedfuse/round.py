@@ -12,6 +12,7 @@ from functools import partial
 from fedfuse import tree
 from fedfuse.algorithm import Algorithm
 from fedfuse.context import Context
+from fedfuse.discrepancy import fuse_and_measure
 from fedfuse.engines import Engine
 from fedfuse.evaluate import Details, evaluate, evaluate_in_detail
 from fedfuse.facts import Facts, Score
@@ -43,7 +44,7 @@ def run_round(
     )
     try:
         with clock.stage("fuse"):
-            state, facts = algorithm.fuse(server, updates, ctx)
+            state, facts = fuse_and_measure(algorithm.fuse, server, updates, ctx)
             check_outputs(state, ctx)
             facts = with_warnings(facts, updates.clients)
         engine.settle({client for client in updates.clients if str(client) not in facts.dropped})

@@ -49,6 +49,7 @@ def test_a_sound_file_is_filled_up_with_defaults(file: Path) -> None:
     assert made.resolved()["algorithm"] == {
         "name": "fedavg",
         "aggregate": {"name": "mean", "weights": "examples", "buffers": "mean"},
+        "admission": {"name": "all"},
         "drop_worst": False,
     }
 

@@ -11,7 +11,7 @@ import pytest
 import fedfuse
 from examples.fedadam import fedadam
 from fedfuse.algorithm import Algorithm
-from fedfuse.algorithms import fed_et, fedavg, fedbe, feddf, fedprox, scaffold, v_distillation
+from fedfuse.algorithms import fed_et, fedavg, fedbe, feddf, fedprox, moon, scaffold, v_distillation
 from fedfuse.algorithms.feddf import SGD_OF_TABLE_7
 from fedfuse.config.experiment import Experiment, load
 from fedfuse.config.overlay import algorithm_settings, overlaid
@@ -24,6 +24,7 @@ from fedfuse.fusion import (
     CoordinateMedian,
     DirichletMixture,
     Distilled,
+    DropWorst,
     MeanLogits,
     MeanProbs,
     MedianLogits,
@@ -87,6 +88,10 @@ OWN = "tests.config.test_parts:OwnTarget"
         ('fedavg(weights="uniform")', fedavg(aggregate=WeightedMean("uniform"))),
         ('fed-et(over="scaffold", samples=2, posterior="dirichlet")',
          fed_et(over=scaffold(), samples=2, posterior=DirichletMixture())),
+        ('fedavg(admission="drop-worst")', fedavg(drop_worst=True)),
+        ('feddf(admission={name="drop-worst", deviations=1.5})',
+         feddf(preset="official-code", views=0, drop_worst=True)),
+        ('feddf(over={name="moon", admission="drop-worst"}, admission="all")', feddf(over=moon())),
         (f'feddf(target={{name="{OWN}", temperature=2.0}})', feddf(target=OwnTarget(2.0))),
         (f'feddf(target="{OWN}(temperature=2.0)")', feddf(target=OwnTarget(2.0))),
         ('feddf(over="fedprox(mu=0.1)", steps=9)', feddf(over=fedprox(mu=0.1), steps=9)),
@@ -116,6 +121,7 @@ def test_in_python_an_algorithm_is_a_value() -> None:
         ('feddf(over="fedprox(mu=0.1")', ("algorithm.over = 'fedprox(mu=0.1'", "unbalanced parentheses")),
         ('feddf(over="fedprox(muu=0.1)")', ("algorithm.over.muu = 0.1", "did you mean mu?")),
         ('feddf(over="fedprox(name=3)")', ("name stands before the brackets",)),
+        ('fedavg(admission={name="drop-worst", facto=2})', ("algorithm.admission.facto = 2", "did you mean factor?")),
         ('feddf(stepz=5)', ("algorithm.stepz = 5", "did you mean steps?")),
         ('feddf(target="nothing.there:Target")', ("algorithm.target.name", "no module 'nothing'")),
     ],
@@ -133,6 +139,8 @@ def test_a_mistake_names_the_whole_key_and_the_remedy(text: str, keys: tuple[str
         lambda: fedbe(posterior=DirichletMixture(), scale=5.0),
         lambda: fed_et(posterior=DirichletMixture()),
         lambda: SGD(epochs=2, steps=3),
+        lambda: fedavg(admission=DropWorst(2.0), drop_worst=True),
+        lambda: feddf(preset="official-code", admission=DropWorst(2.0), drop_worst=True),
         lambda: SWA(lr_low=1e-4, schedule="constant"),
         lambda: feddf(distiller="sgd"),  # type: ignore[arg-type]
     ],

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from fedfuse.evaluate import Score
-from fedfuse.fusion import DropWorst, admission, admit_all
+from fedfuse.fusion import AdmitAll, DropWorst, admission
 from fedfuse.types import FedfuseError, Update
 from tests.fusion.cases import context, of_value
 
@@ -29,7 +29,7 @@ def admitted(rule: DropWorst, *accuracies: float) -> dict[int, bool]:
 
 def test_all_are_admitted_by_default() -> None:
     updates = [Update(k, 1, of_value(0.0)) for k in range(3)]
-    assert list(admit_all(updates, context())) == [(update, None) for update in updates]
+    assert list(AdmitAll()(updates, context())) == [(update, None) for update in updates]
 
 
 def test_those_at_chance_are_dropped() -> None:

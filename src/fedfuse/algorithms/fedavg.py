@@ -7,7 +7,7 @@ is the mean of theirs, weighted by their numbers of examples.
 
 from fedfuse.algorithm import Algorithm, paper
 from fedfuse.algorithms.settings import OfAggregate, with_settings
-from fedfuse.fusion.admission import drop_worst_or_all
+from fedfuse.fusion.admission import Admission, AdmitAll, admission_with
 from fedfuse.fusion.aggregate import Aggregate, Averaged, BufferPolicy, WeightedMean, Weights
 from fedfuse.local import CrossEntropy, Training
 
@@ -18,11 +18,14 @@ def fedavg(
     aggregate: Aggregate = WeightedMean(),  # noqa: B008  frozen
     weights: OfAggregate[Weights] = None,
     buffers: OfAggregate[BufferPolicy] = None,
+    admission: Admission = AdmitAll(),  # noqa: B008  frozen
     drop_worst: bool = False,
 ) -> Algorithm:
     """The mean of the client models, weighted by their examples."""
     return Algorithm(
         "fedavg",
         local=Training((CrossEntropy(),)),
-        fuse=Averaged(with_settings(aggregate, weights=weights, buffers=buffers), drop_worst_or_all(drop_worst)),
+        fuse=Averaged(
+            with_settings(aggregate, weights=weights, buffers=buffers), admission_with(admission, drop_worst)
+        ),
     )

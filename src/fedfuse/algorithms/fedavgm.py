@@ -7,7 +7,7 @@ v := beta v + (x - mean), x := x - v. beta = 0 is FedAvg.
 
 from fedfuse.algorithm import Algorithm, paper
 from fedfuse.algorithms.settings import OfAggregate, with_settings
-from fedfuse.fusion.admission import drop_worst_or_all
+from fedfuse.fusion.admission import Admission, AdmitAll, admission_with
 from fedfuse.fusion.aggregate import Aggregate, Averaged, BufferPolicy, Momentum, WeightedMean, Weights
 from fedfuse.local import CrossEntropy, Training
 
@@ -19,6 +19,7 @@ def fedavgm(
     aggregate: Aggregate = WeightedMean(),  # noqa: B008  frozen
     weights: OfAggregate[Weights] = None,
     buffers: OfAggregate[BufferPolicy] = None,
+    admission: Admission = AdmitAll(),  # noqa: B008  frozen
     drop_worst: bool = False,
 ) -> Algorithm:
     """FedAvg with momentum at the server."""
@@ -26,6 +27,7 @@ def fedavgm(
         "fedavgm",
         local=Training((CrossEntropy(),)),
         fuse=Averaged(
-            Momentum(beta, with_settings(aggregate, weights=weights, buffers=buffers)), drop_worst_or_all(drop_worst)
+            Momentum(beta, with_settings(aggregate, weights=weights, buffers=buffers)),
+            admission_with(admission, drop_worst),
         ),
     )

@@ -22,6 +22,8 @@ from fedfuse.algorithms.settings import OfDistiller, OfTarget, with_settings
 from fedfuse.fusion import (
     SGD,
     AdamCosine,
+    Admission,
+    AdmitAll,
     Clients,
     Distilled,
     Distiller,
@@ -32,6 +34,7 @@ from fedfuse.fusion import (
     admission_of,
     aggregate_of,
 )
+from fedfuse.fusion.admission import admission_with
 
 VIEWS = 4  # of the preset official-code: the released code draws a fresh view for every batch
 
@@ -50,6 +53,7 @@ def feddf(
     target: Target = MeanLogits(),  # noqa: B008  frozen
     distiller: Annotated[Distiller, NamedParts({"sgd": SGD_OF_TABLE_7}, {"epochs": "steps"})] = AdamCosine(),  # noqa: B008
     start: Literal["average", "previous"] = "average",
+    admission: Admission | None = None,
     drop_worst: bool = False,
     views: int | None = None,
     probe: int = 2000,
@@ -65,7 +69,8 @@ def feddf(
 ) -> Algorithm:
     """Averages the clients, then distils the mean of their logits on unlabeled data into the average.
 
-    `views` is the number of augmented copies of the pool; by default that of the preset.
+    `views` is the number of augmented copies of the pool, by default that of the preset; `admission` is by default that
+    of `over`.
     """
     base = over or fedavg()
     code = preset == "official-code"
@@ -81,8 +86,14 @@ def feddf(
                 augment=augment, keep_start=keep_start,
             ),
             students=PerArchitecture(start),
-            admission=DropWorst(deviations=1.5 if code else None) if drop_worst else admission_of(base),
+            admission=_admission(admission, base, drop_worst, code),
             views=views if views is not None else VIEWS if code else 0,
             probe=probe,
         ),
     )  # fmt: skip
+
+
+def _admission(admission: Admission | None, base: Algorithm, drop_worst: bool, code: bool) -> Admission:
+    if drop_worst and code and admission is None:
+        return DropWorst(deviations=1.5)
+    return admission_with(admission or (AdmitAll() if drop_worst else admission_of(base)), drop_worst)

@@ -7,7 +7,7 @@ training on heterogeneous data drifts less. mu = 0 is FedAvg.
 
 from fedfuse.algorithm import Algorithm, paper
 from fedfuse.algorithms.settings import OfAggregate, with_settings
-from fedfuse.fusion.admission import drop_worst_or_all
+from fedfuse.fusion.admission import Admission, AdmitAll, admission_with
 from fedfuse.fusion.aggregate import Aggregate, Averaged, BufferPolicy, WeightedMean, Weights
 from fedfuse.local import CrossEntropy, Proximal, Training
 
@@ -19,11 +19,14 @@ def fedprox(
     aggregate: Aggregate = WeightedMean(),  # noqa: B008  frozen
     weights: OfAggregate[Weights] = None,
     buffers: OfAggregate[BufferPolicy] = None,
+    admission: Admission = AdmitAll(),  # noqa: B008  frozen
     drop_worst: bool = False,
 ) -> Algorithm:
     """FedAvg with a proximal term that keeps clients near the model they were sent."""
     return Algorithm(
         "fedprox",
         local=Training((CrossEntropy(), Proximal(mu))),
-        fuse=Averaged(with_settings(aggregate, weights=weights, buffers=buffers), drop_worst_or_all(drop_worst)),
+        fuse=Averaged(
+            with_settings(aggregate, weights=weights, buffers=buffers), admission_with(admission, drop_worst)
+        ),
     )

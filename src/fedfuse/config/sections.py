@@ -12,7 +12,7 @@ from fedfuse.config.named import NamedSection, Section
 from fedfuse.data.partition import SCHEMES
 from fedfuse.data.pool import POOLS
 from fedfuse.data.sources import SOURCES, source_function
-from fedfuse.data.sources.memory import cache_arrays, is_data
+from fedfuse.data.sources.memory import cache_arrays, is_arrays, is_data, section_of
 from fedfuse.data.texts.tokenizer import SMALLEST
 from fedfuse.models import precision
 from fedfuse.models.defaults import AUTO
@@ -30,7 +30,7 @@ class PoolSection(NamedSection):
 
     @classmethod
     def from_value(cls, value: Any) -> Any:
-        return {"kind": "source", "name": cache_arrays(value)} if is_data(value) else value
+        return {"kind": "source", "name": cache_arrays(value)} if is_arrays(value) else value
 
 
 class DataSection(NamedSection):
@@ -51,11 +51,9 @@ class DataSection(NamedSection):
 
     @classmethod
     def from_value(cls, value: Any) -> Any:
-        if is_data(value):
-            return {"source": cache_arrays(value)}
         if isinstance(value, Mapping) and is_data(value.get("source")):
-            return {**value, "source": cache_arrays(value["source"])}
-        return value
+            return section_of(value["source"], {key: inner for key, inner in value.items() if key != "source"})
+        return section_of(value, {}) if is_data(value) else value
 
     def function(self) -> signature.Function:
         return source_function(self.source)
@@ -128,6 +126,9 @@ class RunSection(Section):
     seed: NonNegativeInt = 0
     evaluate_every: PositiveInt = Field(
         1, description="rounds from one evaluation of the server's models to the next; the last is always evaluated"
+    )
+    discrepancy: bool = Field(
+        False, description="measure how far each client's data is from the pool and from the others'; in simulation"
     )
     workers: NonNegativeInt = Field(0, description="worker processes; 0 is one per core, 1 is this process only")
     threads: PositiveInt = Field(

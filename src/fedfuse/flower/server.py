@@ -58,6 +58,7 @@ class Deployment:
 def server_app(experiment: Experiment | str | Path, deployment: Deployment | None = None) -> ServerApp:
     """Return a ServerApp for `experiment`: a value, a file or a built-in name, the same as the nodes'."""
     if isinstance(experiment, Experiment):
+        refuse_discrepancy(experiment)
         refuse_local_objects(experiment, "nodes are other processes, which")
     app = ServerApp()
 
@@ -72,6 +73,7 @@ def server_app(experiment: Experiment | str | Path, deployment: Deployment | Non
 
 def serve(experiment: Experiment, grid: Grid, deployment: Deployment) -> None:
     """Run the experiment over this grid's nodes."""
+    refuse_discrepancy(experiment)
     display = Lines(Console(width=110))
     if (notice := cohort_notice(experiment)) is not None:
         display.warn(notice)
@@ -85,6 +87,15 @@ def cohort_notice(experiment: Experiment) -> str | None:
     if (asked := cohort_size(clients, fraction)) == clients:
         return None
     return f"each round asks {asked} of {clients} nodes (run.fraction = {fraction:g}): set it to 1 to ask all"
+
+
+def refuse_discrepancy(experiment: Experiment) -> None:
+    """Refuse to compare data that the server does not see."""
+    if experiment.run.discrepancy:
+        raise FedfuseError(
+            "run.discrepancy = True compares the clients' data, which the server of a federation never sees: leave it "
+            "out, or simulate with fedfuse run"
+        )
 
 
 def over(grid: Grid, deployment: Deployment) -> EngineMaker:

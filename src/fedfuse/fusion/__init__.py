@@ -1,6 +1,6 @@
 """How the server turns many updates into one model per architecture."""
 
-from fedfuse.fusion.admission import Admission, DropWorst, admit_all
+from fedfuse.fusion.admission import Admission, AdmitAll, DropWorst
 from fedfuse.fusion.aggregate import Aggregate, Aggregated, Averaged, Momentum, RunningAggregate, WeightedMean
 from fedfuse.fusion.consensus import Consensus, ConsensusWithDiversity, VarianceWeighted
 from fedfuse.fusion.distillation import Distilled, admission_of, aggregate_of
@@ -28,6 +28,7 @@ __all__ = [
     "SWA",
     "AdamCosine",
     "Admission",
+    "AdmitAll",
     "Aggregate",
     "Aggregated",
     "Anchors",
@@ -74,7 +75,6 @@ __all__ = [
     "VarianceWeighted",
     "WeightedMean",
     "admission_of",
-    "admit_all",
     "aggregate_of",
     "logits_of",
     "reachable",

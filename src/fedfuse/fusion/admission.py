@@ -22,9 +22,12 @@ class Admission(Protocol):
         """Yield the same updates in the same order, each with the reason why it is left out, or None."""
 
 
-def admit_all(updates: Iterable[Update], ctx: Context) -> Iterator[tuple[Update, str | None]]:
-    """Admit every update."""
-    return ((update, None) for update in updates)
+@dataclass(frozen=True)
+class AdmitAll:
+    """Every client takes part."""
+
+    def __call__(self, updates: Iterable[Update], ctx: Context) -> Iterator[tuple[Update, str | None]]:
+        return ((update, None) for update in updates)
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,16 @@ class DropWorst:
         return float(np.mean(others) - self.deviations * np.std(others))
 
 
-def drop_worst_or_all(drop_worst: bool) -> Admission:
-    """Return the admission of an algorithm with this setting."""
-    return DropWorst() if drop_worst else admit_all
+def admission_with(admission: Admission, drop_worst: bool) -> Admission:
+    """Return the admission of an algorithm with these two settings, of which the second is short for drop-worst."""
+    if not drop_worst:
+        return admission
+    if admission != AdmitAll():
+        raise FedfuseError(
+            f"drop_worst = True is short for the admission drop-worst, and admission = {admission!r} is set too: leave "
+            "drop_worst out"
+        )
+    return DropWorst()
 
 
 def _validation_accuracy(update: Update, ctx: Context) -> float:

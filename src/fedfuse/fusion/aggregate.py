@@ -15,7 +15,7 @@ from fedfuse import bounds, tree
 from fedfuse.context import Context
 from fedfuse.data.examples import Examples
 from fedfuse.facts import Facts
-from fedfuse.fusion.admission import Admission, admit_all
+from fedfuse.fusion.admission import Admission, AdmitAll
 from fedfuse.fusion.batch_norm import recompute_batch_norm
 from fedfuse.types import FedfuseError, Groups, ServerState, Snapshot, Tensors, Update, model_of
 
@@ -148,7 +148,7 @@ class Averaged:
     """Fusion by an aggregate alone. An architecture without a client this round keeps its model."""
 
     aggregate: Aggregate = field(default_factory=WeightedMean)
-    admission: Admission = admit_all
+    admission: Admission = field(default_factory=AdmitAll)
 
     def __call__(self, server: ServerState, updates: Iterable[Update], ctx: Context) -> tuple[ServerState, Facts]:
         running = self.aggregate.start(server, ctx)

@@ -18,7 +18,7 @@ from fedfuse.data.augment import augmentation
 from fedfuse.data.federation import Federation
 from fedfuse.evaluate import evaluate
 from fedfuse.facts import EnsembleQuality, Facts, FirstAndLast, Quality, Student, divergence
-from fedfuse.fusion.admission import Admission, admit_all
+from fedfuse.fusion.admission import Admission, AdmitAll
 from fedfuse.fusion.aggregate import Aggregate, Averaged, WeightedMean
 from fedfuse.fusion.diagnostics import Diagnostics
 from fedfuse.fusion.distillers import AdamCosine, Distiller, Validate
@@ -51,7 +51,7 @@ class Distilled:
     loss: Loss = field(default_factory=SoftCrossEntropy)
     distiller: Distiller = field(default_factory=AdamCosine)
     students: Students = field(default_factory=PerArchitecture)
-    admission: Admission = admit_all
+    admission: Admission = field(default_factory=AdmitAll)
     probe: int = 2000
     views: int = 0
     view: str = "crop+flip"
@@ -278,4 +278,4 @@ def aggregate_of(algorithm: Algorithm) -> Aggregate:
 
 def admission_of(algorithm: Algorithm) -> Admission:
     """Return which clients take part in an algorithm that averages, to distil on top of it."""
-    return algorithm.fuse.admission if isinstance(algorithm.fuse, Averaged | Distilled) else admit_all
+    return algorithm.fuse.admission if isinstance(algorithm.fuse, Averaged | Distilled) else AdmitAll()

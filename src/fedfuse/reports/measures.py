@@ -39,6 +39,22 @@ def agreement(record: RoundRecord, client: int) -> float | None:
     return record.facts.agreement.get(str(client))
 
 
+def own_error(record: RoundRecord) -> float | None:
+    """Return the mean error of the clients' models on their own training data."""
+    return _mean([each.own_error for each in record.facts.discrepancy.values()])
+
+
+def half_discrepancy(record: RoundRecord) -> float | None:
+    """Return half the mean distance of a client's data to that of the others: a term of the papers' bounds."""
+    mean = _mean([each.others for each in record.facts.discrepancy.values()])
+    return None if mean is None else mean / 2
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return statistics.fmean(numbers) if numbers else None
+
+
 def confidence(record: RoundRecord, who: Who) -> ConfidenceBins | None:
     """Return right and wrong answers by confidence; averages and students are summed over architectures."""
     if who == "clients":

@@ -16,6 +16,7 @@ from fedfuse.batches import Batch
 from fedfuse.config.experiment import Experiment
 from fedfuse.config.named import ConfigError, Problem
 from fedfuse.context import Context, FreshPool, Nets, assign
+from fedfuse.data.discrepancy import ClientDiscrepancies
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation, federate
 from fedfuse.data.sources import load_from
@@ -156,6 +157,7 @@ def set_up(experiment: Experiment, federation: Federation, device: torch.device 
         server=roles.server,
         precisions=precisions,
         evaluate_every=experiment.run.evaluate_every,
+        discrepancies=ClientDiscrepancies(federation, experiment.run.seed) if experiment.run.discrepancy else None,
     )
     return Setup(experiment, algorithm, roles, ctx, notes)
 

@@ -146,7 +146,7 @@ def test_ambiguous_columns_are_asked_for(tmp_path: Path) -> None:
     )
     datasets.Dataset.from_dict(rows, features=features).to_parquet(str(tmp_path / "two.parquet"))
     path = str(tmp_path / "two.parquet")
-    with pytest.raises(FedfuseError, match="several image columns, a, b: name one with data.image"):
+    with pytest.raises(FedfuseError, match=r"several image columns, a, b: name one with data\.image"):
         load(path)
     with pytest.raises(FedfuseError, match="several columns that may be the label, y, z"):
         load(path, arguments={"image": "a"})
@@ -161,11 +161,11 @@ def test_configurations_and_splits(tmp_path: Path) -> None:
     for config, total in (("small", 4), ("large", 8)):
         write_parquet(tmp_path / "set" / config / "train" / "0000.parquet", pictures(total))
         write_parquet(tmp_path / "set" / config / "validation" / "0000.parquet", pictures(2))
-    with pytest.raises(FedfuseError, match="the configurations large, small: name one of them with data.config"):
+    with pytest.raises(FedfuseError, match=r"the configurations large, small: name one of them with data\.config"):
         load("owner/set", data_dir=tmp_path)
     data = load("owner/set", data_dir=tmp_path, arguments={"config": "large"})
     assert (len(data.train), len(data.test)) == (8, 2)
-    with pytest.raises(FedfuseError, match="has no split 'dev', it has train, validation: name one with data.test"):
+    with pytest.raises(FedfuseError, match=r"has no split 'dev', it has train, validation: name one with data\.test"):
         load("owner/set", data_dir=tmp_path, arguments={"config": "large", "test": "dev"})
 
 

@@ -14,7 +14,7 @@ from fedfuse.algorithm import Algorithm, paper
 from fedfuse.algorithms.moon.client import ModelContrast, PastModel
 from fedfuse.algorithms.settings import OfAggregate, with_settings
 from fedfuse.context import Context
-from fedfuse.fusion.admission import drop_worst_or_all
+from fedfuse.fusion.admission import Admission, AdmitAll, admission_with
 from fedfuse.fusion.aggregate import Aggregate, Averaged, BufferPolicy, WeightedMean, Weights
 from fedfuse.local import Training
 from fedfuse.models.classifier import trunk_and_head
@@ -29,13 +29,16 @@ def moon(
     aggregate: Aggregate = WeightedMean(),  # noqa: B008  frozen
     weights: OfAggregate[Weights] = None,
     buffers: OfAggregate[BufferPolicy] = None,
+    admission: Admission = AdmitAll(),  # noqa: B008  frozen
     drop_worst: bool = False,
 ) -> Algorithm:
     """FedAvg with a contrastive term: clients' features move to the global model's, away from their own last ones."""
     return Algorithm(
         "moon",
         local=Training((ModelContrast(mu, temperature),), reports=(PastModel(),)),
-        fuse=Averaged(with_settings(aggregate, weights=weights, buffers=buffers), drop_worst_or_all(drop_worst)),
+        fuse=Averaged(
+            with_settings(aggregate, weights=weights, buffers=buffers), admission_with(admission, drop_worst)
+        ),
         check=nets_have_features,
     )
 

@@ -16,7 +16,7 @@ from fedfuse.algorithm import Algorithm, paper
 from fedfuse.algorithms.scaffold.client import ControlChange, ControlVariate
 from fedfuse.algorithms.scaffold.server import Controlled, expect_control_change, send_control
 from fedfuse.context import Context
-from fedfuse.fusion.admission import drop_worst_or_all
+from fedfuse.fusion.admission import Admission, AdmitAll, admission_with
 from fedfuse.fusion.aggregate import Averaged, BufferPolicy, WeightedMean, Weights
 from fedfuse.local import CrossEntropy, Training
 from fedfuse.types import FedfuseError
@@ -28,13 +28,16 @@ def scaffold(
     global_lr: float = 1.0,
     weights: Weights = "uniform",
     buffers: BufferPolicy = "mean",
+    admission: Admission = AdmitAll(),  # noqa: B008  frozen
     drop_worst: bool = False,
 ) -> Algorithm:
     """FedAvg whose clients correct their gradients by the difference between theirs and the global gradient."""
     return Algorithm(
         "scaffold",
         local=Training((CrossEntropy(), ControlVariate()), reports=(ControlChange(),)),
-        fuse=Averaged(Controlled(WeightedMean(weights, buffers), weights, global_lr), drop_worst_or_all(drop_worst)),
+        fuse=Averaged(
+            Controlled(WeightedMean(weights, buffers), weights, global_lr), admission_with(admission, drop_worst)
+        ),
         brief=send_control,
         expect=expect_control_change,
         check=steps_are_gradients,

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from fedfuse import signature
 from fedfuse.data.sources import made, named
 from fedfuse.data.sources.checks import check_source, check_unlabeled
-from fedfuse.data.sources.hub import files_or_hub, places, read_files_or_hub
+from fedfuse.data.sources.hub import files_or_hub, from_disk, places, read_files_or_hub
 from fedfuse.data.sources.location import Location, Progress
-from fedfuse.data.sources.memory import names_arrays, read_arrays
+from fedfuse.data.sources.memory import names_arrays, names_table, read_arrays, table_folder
 from fedfuse.data.sources.own import as_source
 from fedfuse.data.sources.reading import Reading
 from fedfuse.data.sources.source import Source
@@ -48,6 +48,8 @@ def source_function(name: str, location: Location | None = None) -> Callable[...
         return SOURCES[name]
     if names_arrays(name):
         return arrays_given
+    if names_table(name):
+        return files_or_hub
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", name):
         return signature.import_function(name, "data source")
     if len(name) <= LONGEST and ("/" in name or any(p.exists() for p in places(location or Location.at(), name))):
@@ -104,6 +106,8 @@ def _load(
 ) -> Source:
     if function is arrays_given:
         return read_arrays(location, name)
+    if names_table(name):
+        return from_disk(location, "data", table_folder(location, name), Reading(**settings, users=users))
     if function is files_or_hub:
         return read_files_or_hub(location, name, Reading(**settings, users=users))
     if name in SOURCES:

@@ -21,12 +21,12 @@ def read_table(file: Path, texts: Collection[str] = ()) -> Any:
     from pyarrow import parquet  # type: ignore[import-untyped, unused-ignore]
 
     try:
-        return _without_dictionaries(parquet.read_table(file))
+        return without_dictionaries(parquet.read_table(file))
     except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
         raise FedfuseError(f"{file}: not a parquet file that can be read ({error}): replace it") from error
 
 
-def _without_dictionaries(table: Any) -> Any:
+def without_dictionaries(table: Any) -> Any:
     """Replace columns of numbered values, as pandas stores categories, by the values: `datasets` reads no others."""
     from pyarrow import types
 

@@ -155,7 +155,7 @@ def _image_folder(location: Location, place: Path) -> tables.Splits:
     datasets = library()
     if not place.is_dir():
         raise FedfuseError(f"{place} is neither a parquet or CSV file nor a folder: give one of them")
-    with _quiet(datasets):
+    with quiet(datasets):
         try:
             splits = datasets.load_dataset(
                 "imagefolder", data_dir=str(place), cache_dir=str(location.cache / "folders")
@@ -209,7 +209,7 @@ def library() -> Any:
 
 
 @contextmanager
-def _quiet(datasets: Any) -> Iterator[None]:
+def quiet(datasets: Any) -> Iterator[None]:
     enabled = datasets.is_progress_bar_enabled()
     datasets.disable_progress_bars()
     try:

@@ -11,44 +11,82 @@ import torch
 from torch import Tensor
 
 from fedfuse.batches import Batch
+from fedfuse.data.sources import tables
 from fedfuse.data.sources.checks import first_not_finite
+from fedfuse.data.sources.files import without_dictionaries
+from fedfuse.data.sources.hub import library
+from fedfuse.data.sources.objects import is_labelled, pairs_in, tables_in
+from fedfuse.data.sources.reading import Reading
 from fedfuse.data.sources.source import Rows, Source
 from fedfuse.data.texts.store import MOST, Texts
 from fedfuse.types import FedfuseError
 
 
-def as_source(reference: str, value: Any) -> Source:
-    """Your own function that returns a Source or ((x_train, y_train), (x_test, y_test)) of arrays or texts."""
+def as_source(reference: str, value: Any, holdout: float = 0.2) -> Source:
+    """Your own function that returns arrays or texts, ((x_train, y_train), (x_test, y_test)), a table or a data set.
+
+    Of a single (x, y), the share `holdout` is the test data.
+    """
     if isinstance(value, Source):
         return value  # `check_source` looks at its parts
+    if (splits := tables_in(value)) is not None:
+        return tables.read(reference, datasets_of(splits), Reading(), None)
+    value = pairs_in(value) or value
+    if is_labelled(value):
+        names, (y,) = _class_names(value[1])
+        rows = _rows(reference, value[0], y)
+        return tables.held_out(rows, names or tuple(map(str, range(_classes(reference, rows)))), holdout)
     try:
         (x, y), (x_test, y_test) = value
     except (TypeError, ValueError) as error:
         raise FedfuseError(
             f"{reference} returned {type(value).__name__}, but a Source or ((x_train, y_train), (x_test, y_test)) of "
-            "arrays is needed"
+            "arrays is needed; or (x, y), a DataFrame or a data set"
         ) from error
+    names, (y, y_test) = _class_names(y, y_test)
     train, test = _rows(reference, x, y), _rows(reference, x_test, y_test)
     shapes = _shapes(train[0]), _shapes(test[0])
     if shapes[0] != shapes[1]:
         raise FedfuseError(f"{reference}: training x is {shapes[0]}, test x {shapes[1]}: give both one shape")
-    classes = 1 + max(int(part[1].max()) if len(part[1]) else 0 for part in (train, test))
-    if classes > (most := len(train[1]) + len(test[1])):
+    labels = names or tuple(map(str, range(_classes(reference, train, test))))
+    source, vocabulary = Source.of(train, test, labels), _vocabulary(train[0], test[0])
+    if not vocabulary:
+        return source
+    first, second = (replace(examples, vocabulary=vocabulary) for examples in (source.train, source.test))
+    return Source(first, second, source.labels)
+
+
+def datasets_of(splits: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrow tables, by split, as tables of the `datasets` library."""
+    return {split: library().Dataset(without_dictionaries(table), fingerprint=split) for split, table in splits.items()}
+
+
+def _class_names(*ys: Any) -> tuple[tuple[str, ...], list[Any]]:
+    """The sorted names of classes, if labels are strings, and the labels as numbers; no names for other labels."""
+    arrays = [y if isinstance(y, Tensor) else np.asarray(y) for y in ys]
+    if not all(
+        isinstance(a, np.ndarray) and a.dtype.kind in "UO" and all(isinstance(v, str) for v in a) for a in arrays
+    ):
+        return (), list(ys)
+    names = np.unique(np.concatenate([array.astype(str) for array in arrays]))
+    return tuple(map(str, names)), [np.searchsorted(names, array.astype(str)) for array in arrays]
+
+
+def _classes(reference: str, *parts: Rows) -> int:
+    """The number of classes in these parts. Classes are numbered from 0 without gaps."""
+    classes = 1 + max(int(part[1].max()) if len(part[1]) else 0 for part in parts)
+    if classes > (most := sum(len(part[1]) for part in parts)):
         raise FedfuseError(
             f"{reference}: y goes up to {classes - 1}, and there are {most} examples: number the classes from 0 "
             "without gaps"
         )
-    present = torch.bincount(torch.cat([train[1], test[1]]), minlength=classes)
+    present = torch.bincount(torch.cat([part[1] for part in parts]), minlength=classes)
     if gaps := (present == 0).nonzero().flatten().tolist():
         raise FedfuseError(
             f"{reference}: y goes up to {classes - 1}, and no example has the label {gaps[0]}: number the classes from "
             "0 without gaps"
         )
-    source, vocabulary = Source.of(train, test, tuple(str(c) for c in range(classes))), _vocabulary(train[0], test[0])
-    if not vocabulary:
-        return source
-    first, second = (replace(examples, vocabulary=vocabulary) for examples in (source.train, source.test))
-    return Source(first, second, source.labels)
+    return classes
 
 
 def _vocabulary(*inputs: object) -> int:

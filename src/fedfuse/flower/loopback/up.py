@@ -9,7 +9,7 @@ from fedfuse.config.experiment import Experiment
 from fedfuse.files import locked
 from fedfuse.flower.app import write_app
 from fedfuse.flower.loopback.federation import CONNECTION, LINK, Loopback, loopback
-from fedfuse.flower.server import Deployment, cohort_notice
+from fedfuse.flower.server import Deployment, cohort_notice, refuse_discrepancy
 from fedfuse.records import events, record
 from fedfuse.records.directory import EVENTS, EXPERIMENT, ROUNDS
 from fedfuse.records.record import RoundRecord
@@ -26,6 +26,7 @@ def up(experiment: Experiment, path: Path, deployment: Deployment, display: Disp
     """Start a federation with a node for each client, run the experiment in `path`, and stop the federation."""
     if (path / EXPERIMENT).exists() and not deployment.resume:
         raise FedfuseError(f"{path} already holds a run: continue with --resume, or choose another --out")
+    refuse_discrepancy(experiment)
     setup = check(experiment)
     experiment = setup.experiment  # with what was fitted to the data: nodes read it from a file
     for note in setup.notes:

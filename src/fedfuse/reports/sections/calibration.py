@@ -64,8 +64,8 @@ def _reliability(variant: Variant, bins: Mapping[str, ConfidenceBins]) -> Figure
     return Curves(
         f"reliability{variant.suffix}",
         f"Reliability: {variant.name}",
-        f"{_when(bins)}. On the dotted line, accuracy equals confidence; below it, answers are overconfident. The error "
-        f"is the expected calibration error over {BINS} bins; bins with fewer than {FEW} answers are omitted.",
+        f"{_when(bins)}. On the dotted line, accuracy equals confidence; below it, answers are overconfident. The "
+        f"error is the expected calibration error over {BINS} bins; bins with fewer than {FEW} answers are omitted.",
         "mean confidence / %",
         "right answers / %",
         series,

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from fedfuse.data.texts.lengths import TextFacts
+from fedfuse.facts import Discrepancy
 from fedfuse.packing import FULL
 from fedfuse.records.directory import FederationFacts
 from fedfuse.records.stored import StoredRun
@@ -27,6 +28,9 @@ COLUMNS = (
     "refused",
     "distance",
     "agreement / %",
+    "discrepancy to pool",
+    "discrepancy to others",
+    "own error / %",
     "why refused, last",
 )
 
@@ -38,6 +42,7 @@ def section(variants: Sequence[Variant]) -> Section | None:
     blocks: list[Block] = [_partition(federations[0][0].runs[0], federations[0][1])]
     tables = {variant.name: [table(variant.runs[0], facts, variant)] for variant, facts in federations}
     blocks += [*next(iter(tables.values()))] if len(tables) == 1 else [Choice("clients", tables)]
+    blocks += _bound(variants)
     if (texts := federations[0][1].texts) is not None:
         blocks.append(_text_lengths(texts))
     return Section("clients", "Clients", blocks)
@@ -90,6 +95,9 @@ def table(run: StoredRun, facts: FederationFacts, variant: Variant) -> Table:
             "distance": "Distance: how far the client's model moved from the server's in a round (Euclidean, mean over "
             "rounds).",
             "agreement / %": "Agreement: how often it predicts the ensemble's class.",
+            "discrepancy to pool": "Discrepancy of its data to the pool and to the other clients' data: 0 if a "
+            "classifier cannot tell them apart, 2 if it always can.",
+            "own error / %": "Own error: of its model on its own training data, mean over rounds.",
         },
     )
 
@@ -114,5 +122,38 @@ def _row(client: int, examples: int | None, classes: int | None, facts: Federati
         len(refused),
         round(statistics.fmean(distances), 3) if distances else None,
         round(100 * statistics.fmean(agreements), 1) if agreements else None,
+        *_discrepancy([record.facts.discrepancy[name] for record in run.history if name in record.facts.discrepancy]),
         refused[-1] if refused else None,
     ]
+
+
+def _discrepancy(rounds: Sequence[Discrepancy]) -> list[Cell]:
+    """Return the means over rounds: of the distances to pool and others, and of the own error in percent."""
+    pool, others, own = (
+        [value for value in values if value is not None]
+        for values in ([r.pool for r in rounds], [r.others for r in rounds], [r.own_error for r in rounds])
+    )
+    return [
+        round(statistics.fmean(pool), 2) if pool else None,
+        round(statistics.fmean(others), 2) if others else None,
+        round(100 * statistics.fmean(own), 1) if own else None,
+    ]
+
+
+def _bound(variants: Sequence[Variant]) -> list[Table]:
+    """Return the measured terms of the bound on the ensemble's error, if there are any."""
+    rows: list[list[Cell]] = []
+    for variant in variants:
+        own, others = variant.over_rounds(measures.own_error), variant.over_rounds(measures.half_discrepancy)
+        error = variant.over_rounds(lambda r: None if (a := measures.ensemble(r)) is None else 1 - a)
+        if others:
+            terms = [round(100 * statistics.fmean(band.mean), 1) if band else None for band in (own, others, error)]
+            rows.append([variant.name, *terms])
+    columns = ["algorithm", "own error / %", "half the discrepancy to others / %", "error of the ensemble / %"]
+    caption = (
+        "FedDF's Theorem 5.1 and Fed-ET's Theorem 1 bound the ensemble's error by the sum of the first two, of a term "
+        "that shrinks with the examples of a client, and of the error of the best single model for a client's data and "
+        "all data, which cannot be measured. Means over the clients of a round, rounds and seeds. The ensemble's error "
+        "is that on the probe."
+    )
+    return [Table("bound", "Bound on the ensemble's error", columns, rows, ("algorithm",), caption)] if rows else []

@@ -28,7 +28,9 @@ def section(variants: Sequence[Variant], targets: Sequence[float]) -> Section | 
     for variant in by_result(variants):
         rows.append([variant.name, *(amount for target in targets for amount in _amounts(variant, target))])
     sentences = [
-        "Means over seeds." if any(len(variant.runs) > 1 for variant in variants) else "",
+        "Means over seeds of the first evaluated round at the target."
+        if any(len(variant.runs) > 1 for variant in variants)
+        else "",
         "Parameters are all numbers sent up and down until then.",
         "If a seed never reached the target, the entry is a lower bound (>): what was spent without reaching it."
         if any(variant.row.spent(target).bound for variant in variants for target in targets)
