@@ -34,7 +34,7 @@ def draw_panels(
         _regions(axis, regions[number], edge)
         _points(axis, points[number])
         if number == len(PANELS) - 1:
-            axis.scatter(*pool.T.numpy(), s=11, marker="x", color=INK, linewidths=0.8)
+            axis.scatter(pool[:, 0].numpy(), pool[:, 1].numpy(), s=11, marker="x", color=INK, linewidths=0.8)
         _label(axis, title, f"{100 * accuracies[number]:.0f}% of the test points right", edge)
     figure.text(0.012, 0.935, TITLE, fontsize=13, fontweight="bold", color=INK)
     _legend(figure, len(pool))
