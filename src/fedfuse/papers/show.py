@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 
 from fedfuse.files import slug
 from fedfuse.papers.claims import Checked, check
@@ -12,6 +13,7 @@ from fedfuse.records.statistics import deviation
 from fedfuse.reports.elements import Table
 from fedfuse.reports.figure import Bar, Bars, Curves, Figure, Series
 
+SIDE_BY_SIDE = 60  # characters of all names of groups that fit below a figure
 UNITS: dict[Measure, str] = {
     "best": "best test accuracy, %",
     "final": "test accuracy in the last round, %",
@@ -127,7 +129,13 @@ def _over_groups(name: str, item: Item, result: Result) -> Bars:
         ]
         means = [None if values is None else statistics.fmean(values) for values in each]
         bars.append(Bar(row.name, means, colour, [0.0 if values is None else deviation(values) for values in each]))
-    return Bars(name, item.title, "Mean and deviation over seeds.", item.axis or "variation", unit(item), groups, bars)
+    caption, axis = "Mean and deviation over seeds.", item.axis or "variation"
+    return Bars(name, item.title, caption, axis, unit(item), groups, bars, sideways=_sideways(groups))
+
+
+def _sideways(groups: Sequence[str]) -> bool:
+    """Return whether the names of the groups are too long to stand side by side."""
+    return sum(map(len, groups)) > SIDE_BY_SIDE
 
 
 def _gains(name: str, item: Item, result: Result) -> Bars:
@@ -137,4 +145,5 @@ def _gains(name: str, item: Item, result: Result) -> Bars:
     what = f"{' + '.join(claim.higher)} above {' + '.join(claim.lower)}, points"
     bar = Bar(what, [one.difference.mean for one in checked], 1, [one.difference.error or 0.0 for one in checked])
     caption = f"Paired over seeds, with the standard error: {unit(item)}."
-    return Bars(name, item.title, caption, item.axis or "variation", what, [one.group for one in checked], [bar])
+    groups = [one.group for one in checked]
+    return Bars(name, item.title, caption, item.axis or "variation", what, groups, [bar], sideways=_sideways(groups))
