@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 from drawing import curves
-from fedfuse.terminal.progress import Lines
 from rich.console import Console
 from rich.table import Table
 
@@ -31,6 +30,7 @@ from fedfuse.data import sources
 from fedfuse.data.sources.source import Source
 from fedfuse.records.statistics import Row
 from fedfuse.runs.compare import compare
+from fedfuse.terminal.progress import Lines
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,13 @@ BENCHMARKS = {
     ),
     "sent140": Benchmark(
         "Sent140: clients are groups of users",
-        5_000, 500, {"clients": SMALL, "server": "hf:ENCODER"},
+        5_000, 500, {"clients": SMALL, "server": "hf:ENCODER:pool=mean"},
         {
             "FedAvg, LSTM": f'fedavg({ALONE}"lstm")',
             "FedAvg, 2 layers": f'fedavg({ALONE}"{TWO_LAYERS}")',
             "FedDF of both": f"feddf({DISTILLER}, {MIXED})",
             "Fed-ET, 6 layers": (
-                f'fed-et(distiller={{name="adam", steps=60, batch_size=16, lr=5e-5, patience=60}}, lam=0.5, {MIXED})'
+                f'fed-et(distiller={{name="adam", steps=60, batch_size=16, lr=2e-4, patience=60}}, lam=0.5, {MIXED})'
             ),
         },
         {"steps": 15, "optimizer": "adam", "lr": 2e-4, "batch_size": 8},
@@ -185,7 +185,7 @@ def main() -> None:
     (given.out / f"{given.name}.json").write_text(json.dumps(measured, indent=1) + "\n")
     lines = measured["test accuracy by seed and round"]
     scale = textwrap.fill(benchmark.scale(given.seeds), 80)
-    curves(lines, given.out / f"text-{given.name}", f"{benchmark.title}\n{scale}")
+    curves(lines, given.out / f"text-{given.name}", f"{benchmark.title}\n{scale}", legend="best")
 
 
 if __name__ == "__main__":
