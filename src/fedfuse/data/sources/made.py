@@ -48,7 +48,9 @@ def swiss_roll(
     """
     bounds.positive("swiss-roll", examples=examples, classes=classes, start=start)
     if end <= start:
-        raise FedfuseError(f"swiss-roll: end is {end:g} and start {start:g}: the arms run outwards, so give a larger end")
+        raise FedfuseError(
+            f"swiss-roll: end is {end:g} and start {start:g}: the arms run outwards, so give a larger end"
+        )
     bounds.fits_memory("swiss-roll", 2 * _FLOAT * examples)
     tests = max(classes, examples // 5)
     train, test = (
