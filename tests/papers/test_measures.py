@@ -7,7 +7,7 @@ from fedfuse.papers.measures.partition import numbers
 
 
 def test_parameters_include_the_shared_head() -> None:
-    # 12 x 4 + 4 hidden units, 4 x 128 + 128 to the head, 128 x 128 + 128 within it if it has a hidden layer, and classes
+    # four hidden units, a projection to the head, its hidden layer, and its classes
     assert millions("mlp:4", 10, (3, 2, 2)) == round(
         (12 * 4 + 4 + 4 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10) / 1e6, 6
     )

@@ -21,10 +21,10 @@ For readers who want to know which claims of the papers hold in this implementat
 is written by `fedfuse papers table` from the files of results; do not edit it.
 
 Each table or figure is a command, `fedfuse papers run NAME`, at two scales: `small` ends within 20 minutes on two
-cores, `full` is the paper's; a few have `medium`, which takes hours. A claim *holds*, *does not hold*, or is *not decided by these seeds*: the difference is
-paired over seeds, and clear if it is more than two standard errors from zero. That is a mild test: with three seeds,
-chance alone passes it about one time in eleven in each direction. A claim that does not hold at small scale may hold at
-the paper's.
+cores, `full` is the paper's; a few have `medium`, which takes hours. A claim *holds*, *does not hold*, or is *not
+decided by these seeds*: the difference is paired over seeds, and clear if it is more than two standard errors from
+zero. That is a mild test: with three seeds, chance alone passes it about one time in eleven in each direction. A
+claim that does not hold at small scale may hold at the paper's.
 """
 
 

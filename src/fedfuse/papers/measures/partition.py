@@ -17,7 +17,7 @@ from fedfuse.runs.setup import load_federation
 
 
 def measure(item: Item, scale: ScaleName, seeds: Sequence[int], folder: Path, display: Display) -> Curves:
-    """Partition the data of each group for each seed, and draw the first seed's for the groups with the first labels."""
+    """Partition the data of each group for each seed, and draw the first seed's for groups with the first labels."""
     curves: dict[str, dict[str, list[list[float]]]] = {}
     panels: dict[str, Tensor] = {}
     labels: tuple[str, ...] = ()
