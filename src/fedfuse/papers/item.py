@@ -18,8 +18,9 @@ Paper = Literal["FedDF", "FedBE", "Fed-ET"]
 ScaleName = Literal["small", "medium", "full"]
 SCALES: tuple[ScaleName, ...] = ("small", "medium", "full")
 Measure = Literal["mean", "final", "best", "rounds", "parameters", "number"]
-SERIES = ("test", "ensemble", "average", "student", "clients", "samples")
-Series = Literal["test", "ensemble", "average", "student", "clients", "samples"]
+Series = Literal[
+    "test", "ensemble", "average", "student", "clients", "samples", "clients' calibration", "samples' calibration"
+]
 ONLY = "all"  # the group of an item that has no groups
 
 

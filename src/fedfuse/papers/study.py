@@ -105,7 +105,7 @@ def experiment_of(item: Item, group: Group, scale: ScaleName, settings: Mapping[
 def _series(run: WithHistory, row: Row) -> list[float]:
     values = [value_of(record, row) for record in run.history]
     if missing := [record.round for record, value in zip(run.history, values, strict=True) if value is None]:
-        raise FedfuseError(f"row {row.name!r}: {row.algorithm} records no {row.series} accuracy in round {missing[0]}")
+        raise FedfuseError(f"row {row.name!r}: {row.algorithm} records no {row.series} in round {missing[0]}")
     return [round(value, 6) for value in values if value is not None]
 
 
@@ -120,8 +120,10 @@ def value_of(record: RoundRecord, row: Row) -> float | None:
         return sum(accuracies) / len(accuracies) if accuracies else None
     if row.series == "ensemble":
         return None if facts.ensemble is None else facts.ensemble.accuracy
-    models = facts.clients if row.series == "clients" else facts.samples
-    return None if models is None else models.mean
+    models = facts.clients if row.series.startswith("clients") else facts.samples
+    if models is None or row.series in ("clients", "samples"):
+        return None if models is None else models.mean
+    return None if models.confidence is None else models.confidence.calibration_error
 
 
 def _parameters(run: WithHistory) -> list[float]:

@@ -62,7 +62,7 @@ def swiss_roll(
 
 def _rolls(total: int, classes: int, noise: float, turns: tuple[float, float], key: int) -> Rows:
     start, end = turns
-    # The draws are those of scikit-learn's make_swiss_roll, from 1.5 to 4.5 pi there; the second is its depth.
+    # The draws are those of scikit-learn's make_swiss_roll (1.5 to 4.5 pi); the second one is its depth.
     draw = np.random.RandomState(key % 2**32)
     along, _ = start * math.pi * (1 + (end / start - 1) * draw.uniform(size=total)), draw.uniform(size=total)
     points = np.stack((along * np.cos(along), np.zeros(total), along * np.sin(along)))
