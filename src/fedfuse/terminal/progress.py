@@ -88,7 +88,8 @@ class Live(Silent):
         self._rounds = self._bars.add_task("rounds", total=1, visible=False)
         self._clients = self._bars.add_task("clients", total=1, visible=False)
         self._preparing = self._bars.add_task("preparing", total=100, visible=False)
-        self._accuracy, self._thinned = "", False
+        self._accuracy = ""
+        self._thinned = False  # whether some rounds are not evaluated, so that an accuracy needs its round
 
     def __enter__(self) -> Live:
         self._bars.start()
@@ -104,10 +105,7 @@ class Live(Silent):
         self._bars.update(self._preparing, description=what, completed=100 * fraction, visible=fraction < 1)
 
     def begin(self, title: str, rounds: int, history: Sequence[RoundRecord]) -> None:
-        self._accuracy, self._thinned = (
-            "",
-            False,
-        )  # thinned: some rounds are not evaluated, so the number needs its round
+        self._accuracy, self._thinned = "", not all(record.evaluated for record in history)
         self._bars.reset(
             self._rounds, total=rounds, completed=len(history), visible=True, description=title, accuracy=""
         )
