@@ -30,7 +30,7 @@ from fedfuse.data import sources
 from fedfuse.data.sources.source import Source
 from fedfuse.records.statistics import Row
 from fedfuse.runs.compare import compare
-from fedfuse.terminal.progress import Lines
+from fedfuse.runs.progress import Lines
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """What the papers' bounds on the ensemble's error consist of, measured where one machine has all data: in simulation.
 
-FedDF's Theorem 5.1 and Fed-ET's Theorem 1 bound the error of the ensemble of the clients' models by the mean over
-clients of three terms: the error of a client's model on its own training data, half the distance of its data to the
-data on which the ensemble is used, and the error of the best single model for both, which cannot be measured.
+Fed-ET's Theorem 1 bounds the error of the ensemble of the clients' models by the mean over clients of four terms: the
+error of a client's model on its own training data, half the distance of its data to the data on which the ensemble is
+used, one that shrinks with the number of its examples, and the error of the best single model for both data sets, which
+cannot be measured. FedDF's Theorem 5.1 has the error of one model trained on all data instead of the first.
 """
 
 from __future__ import annotations

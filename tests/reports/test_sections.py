@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fedfuse
-from fedfuse.facts import ClientQuality
+from fedfuse.facts import ClientQuality, Discrepancy
 from fedfuse.reports.elements import Amount, Choice, Section, Table, Words, figures_and_tables
 from fedfuse.reports.figure import Bars, Curves, Heat
 from fedfuse.reports.page import Report, report_of
@@ -316,3 +316,19 @@ def test_a_clients_upload_is_shown_if_one_is_in_fewer_bits(tmp_path: Path) -> No
     plain = block(report_of([tmp_path / "plain"]), "clients")
     assert isinstance(plain, Table)
     assert "upload" not in plain.columns
+
+
+def test_discrepancies_are_columns_of_the_clients_and_terms_of_the_bound(tmp_path: Path) -> None:
+    """Client 0: to the pool 0.5, to the others 1.0; client 1: 1.5 and 2.0, so half the mean of the latter is 75 %."""
+    facts = replace(
+        distilled(0.2, 0.4, 0.6, 0.5),
+        discrepancy={"0": Discrepancy(0.5, 1.0, 0.1), "1": Discrepancy(1.5, 2.0, None)},
+    )
+    page = report_of([a_run(tmp_path / "run", [0.5, 0.6], algorithm="feddf", facts=[facts, facts])])
+    tables = {b.key: b for b in figures_and_tables(page.sections) if isinstance(b, Table)}
+    clients, bound = tables["clients"], tables["bound"]
+    columns = [clients.columns.index(c) for c in ("discrepancy to pool", "discrepancy to others", "own error / %")]
+    assert [[row[i] for i in columns] for row in clients.rows] == [[0.5, 1.0, 10.0], [1.5, 2.0, None]]
+    assert list(bound.rows[0]) == ["feddf", 10.0, 75.0, 40.0]
+    plain = report_of([a_run(tmp_path / "plain", [0.5])])
+    assert "bound" not in {b.key for b in figures_and_tables(plain.sections)}

@@ -12,8 +12,8 @@ import fedfuse
 from fedfuse.config.named import ConfigError
 from fedfuse.records.statistics import Row
 from fedfuse.records.stored import StoredRun
+from fedfuse.runs.progress import Lines
 from fedfuse.runs.run import Run
-from fedfuse.terminal.progress import Lines
 from fedfuse.terminal.tables import of_comparison, of_run
 from fedfuse.testing import all_bits
 from tests.records.test_observer import SMALL, Notes

@@ -18,6 +18,7 @@ from fedfuse.batches import MASK, Batch, copy_rows
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
 
+IDS = "input_ids"  # the token ids of a mapping, whatever else it has
 MOST = 500  # examples of each side
 FOLDS = 5
 FEWEST = 2 * FOLDS  # examples of each side: with fewer, a fold of held-out ones would hold one or none
@@ -75,14 +76,19 @@ def features(ours: Batch, theirs: Batch) -> tuple[Tensor, Tensor]:
     if not ids:
         first, second = (torch.cat([t.flatten(1).float() for t in batch.values()], 1) for batch in (ours, theirs))
         return first, second
-    words = 1 + max(int(batch[ids[0]].max()) for batch in (ours, theirs))
-    first, second = (_bags(batch[ids[0]].long(), batch[MASK], words) for batch in (ours, theirs))
+    name = IDS if IDS in ids else ids[0]
+    known = torch.unique(torch.cat([batch[name].long().flatten() for batch in (ours, theirs)]))
+    first, second = (_bags(batch[name].long(), batch[MASK], known) for batch in (ours, theirs))
     return first, second
 
 
-def _bags(ids: Tensor, mask: Tensor, words: int) -> Tensor:
-    """Count the tokens (n, L) of each text that the mask (n, L) does not hide, as vectors (n, words) of length 1."""
-    counts = torch.zeros(len(ids), words).scatter_add_(1, ids, mask.to(torch.float32))
+def _bags(ids: Tensor, mask: Tensor, known: Tensor) -> Tensor:
+    """Count the ids (n, L) of each text that the mask (n, L) does not hide, for the ids `known` (F,), sorted.
+
+    The vectors (n, F) have length 1.
+    """
+    places = torch.searchsorted(known, ids)
+    counts = torch.zeros(len(ids), len(known)).scatter_add_(1, places, mask.to(torch.float32))
     return torch.nn.functional.normalize(counts, dim=1)
 
 

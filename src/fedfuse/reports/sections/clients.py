@@ -151,9 +151,9 @@ def _bound(variants: Sequence[Variant]) -> list[Table]:
             rows.append([variant.name, *terms])
     columns = ["algorithm", "own error / %", "half the discrepancy to others / %", "error of the ensemble / %"]
     caption = (
-        "FedDF's Theorem 5.1 and Fed-ET's Theorem 1 bound the ensemble's error by the sum of the first two, of a term "
-        "that shrinks with the examples of a client, and of the error of the best single model for a client's data and "
-        "all data, which cannot be measured. Means over the clients of a round, rounds and seeds. The ensemble's error "
-        "is that on the probe."
+        "Fed-ET's Theorem 1 bounds the ensemble's error by the sum of the first two, of a term that shrinks with the "
+        "examples of a client, and of the error of the best single model for a client's data and all data, which "
+        "cannot be measured; FedDF's Theorem 5.1 has the error of one model trained on all data instead of the first. "
+        "Means over the clients of a round, rounds and seeds. The ensemble's error is that on the probe."
     )
     return [Table("bound", "Bound on the ensemble's error", columns, rows, ("algorithm",), caption)] if rows else []
