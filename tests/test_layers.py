@@ -22,7 +22,7 @@ engines records
 safeguard tracking vet
 config round
 runs
-sweeps
+drafts sweeps
 export reports terminal testing
 in_hand
 flower

@@ -7,7 +7,17 @@ from typing import NoReturn
 
 import typer
 
-from fedfuse.commands import exporting, flower, fusing, generators, reporting, running, showing, sweeping
+from fedfuse.commands import (
+    exporting,
+    flower,
+    fusing,
+    generators,
+    reporting,
+    running,
+    showing,
+    starting,
+    sweeping,
+)
 from fedfuse.commands.options import err
 from fedfuse.files import remedy
 from fedfuse.types import FedfuseError
@@ -20,7 +30,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for group in (running, sweeping, fusing, reporting, exporting, showing):
+for group in (starting, running, sweeping, fusing, reporting, exporting, showing):
     app.add_typer(group.app)
 app.add_typer(generators.app, name="generator")
 app.add_typer(flower.app, name="flower")
