@@ -41,9 +41,7 @@ def init(
     check_writable(out_file, "experiment.toml")
     settings = dotted_settings(set_)
     if other := [key for key in settings if not key.startswith("data.")]:
-        raise FedfuseError(
-            f"--set {other[0]}: init reads keys of the data only, as in data.size=64: edit the file after"
-        )
+        raise FedfuseError(f"--set {other[0]}: init takes keys of the data, as in data.size=64: edit the file after")
     given = {key.removeprefix("data."): value for key, value in settings.items()}
     location = Location.at()
     seen = look(source, given | ({} if label is None else {"label": label}), client, location)
