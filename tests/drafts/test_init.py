@@ -40,7 +40,8 @@ def patients(rows: int) -> str:
     draw = np.random.default_rng(1)
     ill = draw.integers(2, size=rows)
     pd.DataFrame({
-        "id": range(rows), "age": draw.integers(20, 80, rows) + 9 * ill, "pressure": draw.normal(120, 9, rows) + 9 * ill,
+        "id": range(rows), "age": draw.integers(20, 80, rows) + 9 * ill,
+        "pressure": draw.normal(120, 9, rows) + 9 * ill,
         "weight": np.where(draw.random(rows) < 0.1, np.nan, 70.0), "group": draw.choice(["low", "high"], rows),
         "hospital": draw.choice(["a", "b", "c"], rows), "diagnosis": np.where(ill, "yes", "no"),
     }).to_csv("patients.csv", index=False)  # fmt: skip

@@ -15,6 +15,7 @@ from fedfuse.terminal import tables
 from fedfuse.types import FedfuseError
 
 app = typer.Typer()
+FILE = "experiment.toml"
 
 
 @app.command(epilog="Example: `fedfuse init ./photos`, `fedfuse init patients.csv --label ill --client hospital`")
@@ -24,8 +25,9 @@ def init(
         typer.Argument(help="A folder of images, a parquet or CSV file, a hub id, a built-in source, or a function."),
     ],
     out_file: Annotated[
-        Path, typer.Option("--out", parser=out_path, metavar="PATH", help="The file to write; never overwritten.")
-    ] = Path("experiment.toml"),
+        Path | None,
+        typer.Option("--out", parser=out_path, metavar="PATH", help="The file to write; by default experiment.toml."),
+    ] = None,
     label: Annotated[str | None, typer.Option(help="The column of labels; by default the likeliest.")] = None,
     client: Annotated[str | None, typer.Option(help="The column that says whose an example is.")] = None,
     set_: Annotated[
@@ -34,11 +36,12 @@ def init(
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Look at data, print what it holds, and write an experiment that runs as it stands."""
+    """Look at data, print what it holds, and write an experiment that runs as it stands. No file is overwritten."""
     look_in(data_dir)
-    if out_file.exists() and not out_file.is_dir():
-        raise already_exists(out_file)
-    check_writable(out_file, "experiment.toml")
+    file = out_file or Path(FILE)
+    if file.exists() and not file.is_dir():
+        raise already_exists(file)
+    check_writable(file, FILE)
     settings = dotted_settings(set_)
     if other := [key for key in settings if not key.startswith("data.")]:
         raise FedfuseError(f"--set {other[0]}: init takes keys of the data, as in data.size=64: edit the file after")
@@ -46,6 +49,6 @@ def init(
     location = Location.at()
     seen = look(source, given | ({} if label is None else {"label": label}), client, location)
     out.print(tables.of_look(source, facts(seen)))
-    write(draft(seen, out_file.stem, location), out_file)
-    out.print(f"\nwrote {out_file}", highlight=False)
-    out.print(f"next: fedfuse check {out_file}; fedfuse compare {out_file} -a fedavg -a feddf", highlight=False)
+    write(draft(seen, file.stem, location), file)
+    out.print(f"\nwrote {file}", highlight=False)
+    out.print(f"next: fedfuse check {file}; fedfuse compare {file} -a fedavg -a feddf", highlight=False)
