@@ -57,10 +57,12 @@ def split(
     users, values of that column, are held out until they have that many examples (Fed-ET, Sent140). `augment` is
     applied once, so that the pool differs more from the clients' data, as Fed-ET's public data does.
     """
-    number = amount(size, len(train), "pool split: size")
-    used = None if use is None else amount(use, number, "pool split: use")
+    number = amount(size, len(train), "data.pool.size")
+    used = None if use is None else amount(use, number, "data.pool.use")
     if column is not None and used is not None:
-        raise FedfuseError("pool split: use takes single examples, and column whole users: leave one of them out")
+        raise FedfuseError(
+            "data.pool.use takes single examples, and data.pool.column whole users: leave one of them out"
+        )
     rest, rows = plain(len(train), number, rng, used) if column is None else _users(train, column, number, rng)
     pool = _unlabeled(train.subset(rows))
     return Pooled(pool if augment == "none" else _augment(pool, augment, rng), rest, train.y[rows])
@@ -75,7 +77,7 @@ def _users(train: Examples, column: str, number: int, rng: torch.Generator) -> t
     if bool(held.all()):
         raise FedfuseError(
             f"pool split: {number:,} of {len(train):,} examples would take all {len(users)} users of {column!r}: lower "
-            "size"
+            "data.pool.size"
         )
     return (~held).nonzero().squeeze(1), held.nonzero().squeeze(1)
 
@@ -105,7 +107,7 @@ def source(
     other = load_from(location, name, arguments or {}, labeled=False)
     rows = _of_classes(other, name, classes, without)
     if size is not None:
-        rows = rows[plain(len(rows), amount(size, len(rows), f"pool {name}: size"), rng)[1]]
+        rows = rows[plain(len(rows), amount(size, len(rows), f"pool {name}: data.pool.size"), rng)[1]]
     if train.texts is not None:
         return Pooled(_texts(other, rows, train, name))
     x = fit(other.train.tensor, rows, train, f"pool {name}")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedfuse.data.examples import Examples
-from fedfuse.data.sources import SOURCES, load_from, source_function
+from fedfuse.data.sources import SOURCES, load_from, source_function, validated
 from fedfuse.data.sources.columns import CLASSES, LABEL, Chosen, choose, holds_texts, kind_of
 from fedfuse.data.sources.decode import sizes_of
 from fedfuse.data.sources.features import problem_of
@@ -56,9 +56,10 @@ def kind_of_examples(examples: Examples) -> str:
 
 def look(name: str, settings: Mapping[str, Any], user: str | None, location: Location) -> Seen:
     """Read the source, with these settings of [data]; what they leave open is chosen by looking at the columns."""
+    function = source_function(name, location)
     chosen, reasons, left_out = dict(settings), dict[str, str](), dict[str, str]()
-    if source_function(name, location) is files_or_hub:
-        how = Reading(**{key: tuple(v) if isinstance(v, list) else v for key, v in settings.items()})
+    if function is files_or_hub:
+        how = Reading(**validated(function, name, settings))
         table = training_table(name, splits_of(location, name, how), how)
         if user is not None and user not in table.features:
             raise FedfuseError(f"{name} has no column {user!r}: --client names one of {', '.join(table.features)}")
@@ -87,7 +88,9 @@ def _label(table: Any, how: Reading) -> str | None:
         choose("", table, how)
         return None
     except FedfuseError:
-        candidates = [c for c, f in table.features.items() if kind_of(f) in CLASSES and not _is_text(table, c)]
+        candidates: list[str] = [
+            c for c, f in table.features.items() if kind_of(f) in CLASSES and not _is_text(table, c)
+        ]
     named = [c for name in LABELS for c in candidates if c.lower() == name]
     few = [c for c in candidates if _different(table, c) <= min(MOST_CLASSES, len(table) // 2) and not _named_user(c)]
     return (named or few[::-1] or [None])[0]

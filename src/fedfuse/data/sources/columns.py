@@ -169,7 +169,7 @@ def _label_of_features(name: str, features: Any, how: Reading) -> str:
     if LABEL in features and kind_of(features[LABEL]) in (*CLASSES, "number"):
         return LABEL
     taken = {*(how.columns or ()), *how.users, *(how.features or ())}
-    candidates = [c for c, f in features.items() if kind_of(f) in CLASSES and c not in taken]
+    candidates: list[str] = [c for c, f in features.items() if kind_of(f) in CLASSES and c not in taken]
     if len(candidates) == 1:
         return candidates[0]
     raise _several_labels(name, candidates) if candidates else _no_label(name, features)
