@@ -93,7 +93,7 @@ def _label(table: Any, how: Reading) -> str | None:
         ]
     named = [c for name in LABELS for c in candidates if c.lower() == name]
     few = [c for c in candidates if _different(table, c) <= min(MOST_CLASSES, len(table) // 2) and not _named_user(c)]
-    return (named or few[::-1] or [None])[0]
+    return next(iter(named or few[::-1]), None)
 
 
 def _is_text(table: Any, column: str) -> bool:

@@ -124,7 +124,7 @@ def _load(
 def validated(function: Callable[..., Any], name: str, arguments: Mapping[str, object]) -> dict[str, Any]:
     """Return these settings of a source's function with their types. Raise an error for those that it does not take."""
     try:
-        values = signature.schema(function).modelvalidated(dict(arguments))
+        values = signature.schema(function).model_validate(dict(arguments))
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
         known = ", ".join(str(p) for p in signature.settings_of(function)) or "none"
