@@ -14,7 +14,8 @@ from fedfuse.data.examples import Examples
 from fedfuse.data.generators.sampling import frozen, generated
 from fedfuse.data.holdout import amount, plain
 from fedfuse.data.partition import column_of
-from fedfuse.data.sources import load_from
+from fedfuse.data.sources import load_from, source_function
+from fedfuse.data.sources.hub import files_or_hub
 from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Source
 from fedfuse.data.statistics import channel_statistics
@@ -98,11 +99,11 @@ def source(
     without: tuple[str | int, ...] = (),
     arguments: dict[str, object] | None = None,
 ) -> Pooled:
-    """Training images or texts of another data set, by name; images are resized to fit.
+    """Training images, texts or features of another data set, by name; images are resized to fit.
 
-    Images are normalised by their own statistics; texts are encoded by the experiment's tokenizer. `classes` keeps only
-    these classes and `without` drops classes, by name or number. `size` (a number, or a fraction below 1) then draws
-    from the rest. `arguments` are the settings of that data set.
+    Images are normalised by their own statistics, tables by those of the training data; texts are encoded by the
+    experiment's tokenizer. `classes` keeps only these classes and `without` drops classes, by name or number. `size` (a
+    number, or a fraction below 1) then draws from the rest. `arguments` are the settings of that data set.
     """
     other = load_from(location, name, arguments or {}, labeled=False)
     rows = _of_classes(other, name, classes, without)
@@ -111,7 +112,9 @@ def source(
     if train.texts is not None:
         return Pooled(_texts(other, rows, train, name))
     x = fit(other.train.tensor, rows, train, f"pool {name}")
-    mean, std = channel_statistics(x)
+    # Columns of a table mean the same in both, and one-hot ones are not standardised.
+    table = x.dim() == 2 and source_function(name, location) is files_or_hub
+    mean, std = (train.mean, train.std) if table else channel_statistics(x)
     return Pooled(Examples(x, torch.zeros(len(x), dtype=torch.int64), train.classes, mean, std))
 
 
