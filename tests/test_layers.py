@@ -23,7 +23,7 @@ engines records
 discrepancy safeguard tracking vet
 config round
 runs
-sweeps
+drafts sweeps
 export reports terminal testing
 in_hand
 papers

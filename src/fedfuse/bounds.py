@@ -9,6 +9,14 @@ from collections.abc import Callable, Mapping
 from fedfuse.types import FedfuseError
 
 
+class OutOfBoundsError(FedfuseError):
+    """A setting of a part is out of its bounds."""
+
+    def __init__(self, setting: str, text: str) -> None:
+        self.setting = setting
+        super().__init__(text)
+
+
 def positive(part: object, hint: str = "", **settings: float | None) -> None:
     """Refuse a setting that is not a finite number above 0; None passes."""
     _require(part, settings, lambda value: 0 < value < math.inf, "must be positive", hint)
@@ -45,4 +53,4 @@ def _require(
     for name, value in settings.items():
         if value is not None and not fits(value):
             owner = part if isinstance(part, str) else type(part).__name__
-            raise FedfuseError(f"{owner}({name}={value}): {name} {rule}{f'; {hint}' if hint else ''}")
+            raise OutOfBoundsError(name, f"{owner}({name}={value}): {name} {rule}{f'; {hint}' if hint else ''}")

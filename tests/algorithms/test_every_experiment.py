@@ -125,6 +125,7 @@ def test_a_schedule_that_nobody_set_is_fitted_to_the_pool_and_a_line_says_so(tmp
         ("feddf", {"algorithm.batch_size": 300}, "one batch of 300: give it more, or lower algorithm.batch_size"),
         ("feddf", {"algorithm.distiller": {"name": "adam", "batch_size": 300}}, "less than one batch of 300"),
         ("one-shot", {"run.rounds": 3}, "set run.rounds = 1"),
+        ("feddf", {"algorithm.steps": -3}, r"algorithm\.steps: AdamCosine\(steps=-3\): steps must be positive"),
     ],
 )  # fmt: skip
 def test_what_was_set_is_an_error(algorithm: str, settings: dict[str, object], message: str) -> None:

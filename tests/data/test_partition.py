@@ -62,7 +62,9 @@ def test_dirichlet_keeps_its_floor(least: int, seed: int) -> None:
 
 
 def test_dirichlet_that_cannot_be_says_who_is_too_small_and_what_to_change() -> None:
-    with pytest.raises(FedfuseError, match=r"in 5 draws with alpha 0.01, client \d+ of 20 .* min_size .* raise alpha"):
+    with pytest.raises(
+        FedfuseError, match=r"in 5 draws with alpha 0.01, client \d+ of 20 .* min_size .* raise partition.alpha"
+    ):
         SCHEMES["dirichlet"](labelled(300, 3), 20, rng.generator(0, "x"), alpha=0.01, min_size=10, tries=5)
     with pytest.raises(FedfuseError, match="client 10 would have fewer"):
         SCHEMES["dirichlet"](labelled(100, 3), 20, rng.generator(0, "x"), min_size=10)
@@ -164,7 +166,7 @@ def test_step_by_fraction_is_the_swiss_roll_of_figure_1() -> None:
 def test_step_that_cannot_be() -> None:
     with pytest.raises(FedfuseError, match=r"3 clients with 2 major classes each cannot hold 10 .* from 4 to 10"):
         SCHEMES["step"](labelled(1000, 10), 3, rng.generator(0, "x"))
-    with pytest.raises(FedfuseError, match=r"class 0 has 100 examples.*lower minor"):
+    with pytest.raises(FedfuseError, match=r"class 0 has 100 examples.*lower partition.minor"):
         SCHEMES["step"](labelled(1000, 10), 20, rng.generator(0, "x"))
 
 

@@ -39,7 +39,7 @@ def test_split_uses_the_first_of_what_it_takes_out(digits: Source, location: Loc
     for got in (small, smaller):
         assert torch.equal(got.rest, whole.rest)
     assert torch.equal(made(use=400).pool.tensor, whole.pool.tensor)
-    with pytest.raises(FedfuseError, match="pool split: use asks for 401 of 400"):
+    with pytest.raises(FedfuseError, match=r"data\.pool\.use asks for 401 of 400"):
         made(use=401)
 
 

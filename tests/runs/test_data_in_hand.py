@@ -102,7 +102,7 @@ def test_a_hugging_face_selection_is_what_is_kept() -> None:
     ("data", "message"),
     [
         (lambda: FRAME, "several columns that may be the label, site, kind: name one with data.label"),
-        (lambda: Photos(grow=1), r"example 1 of the Photos is \(6, 7, 3\), the first is \(6, 6, 3\): give all one shape"),
+        (lambda: Photos(grow=1), r"example 1 of the Photos is \(6, 7, 3\), the first is \(6, 6, 3\): give"),
         (lambda: hugging_face().to_iterable_dataset(), "load it without streaming"),
         (lambda: pd.DataFrame({"a": [1, "two"] * 5, "label": [0, 1] * 5}), "a column of mixed values"),
         (lambda: TensorDataset(torch.tensor(X)), r"is 1 values: each must be a pair \(x, y\)"),

@@ -12,7 +12,18 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from fedfuse.commands import exporting, flower, fusing, generators, papers, reporting, running, showing, sweeping
+from fedfuse.commands import (
+    exporting,
+    flower,
+    fusing,
+    generators,
+    papers,
+    reporting,
+    running,
+    showing,
+    starting,
+    sweeping,
+)
 from fedfuse.commands.options import err
 from fedfuse.errors import FedfuseError
 from fedfuse.files import remedy
@@ -23,7 +34,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for group in (running, sweeping, fusing, reporting, exporting, showing):
+for group in (starting, running, sweeping, fusing, reporting, exporting, showing):
     app.add_typer(group.app)
 app.add_typer(papers.app, name="papers")
 app.add_typer(generators.app, name="generator")

@@ -139,7 +139,7 @@ def federate(
     functions as in SCHEMES and POOLS, with their settings bound: `partial(dirichlet, alpha=1.0)`,
     `partial(split, location=Location(), size=0.2)`.
     """
-    number = amount(validation, len(source.train), "validation")
+    number = amount(validation, len(source.train), "data.validation")
     train_rows, validation_rows = stratified(source.train.y, number, rng.generator(seed, "validation"))
     rest = source.train.subset(train_rows) if number else source.train
     public = truth = None

@@ -57,8 +57,8 @@ def dirichlet(
     sizes = best.sum(0)
     raise FedfuseError(
         f"dirichlet: in {tries} draws with alpha {alpha:g}, client {sizes.argmin()} of {clients} got at most "
-        f"{sizes.min()} examples, fewer than min_size = {min_size}: raise alpha, use fewer clients, lower "
-        "min_size, or use dirichlet-prior or dirichlet-recut, whose clients have equal sizes"
+        f"{sizes.min()} examples, fewer than partition.min_size = {min_size}: raise partition.alpha, lower it or "
+        "partition.clients, or use dirichlet-prior or dirichlet-recut, whose clients have equal sizes"
     )
 
 
@@ -138,7 +138,8 @@ def _group(
             return [order[owner == member] for member in range(members)]
     raise FedfuseError(
         f"dirichlet-recut: in {tries} draws with alpha {alpha:g}, the smallest of {members} clients got at most "
-        f"{smallest} examples, fewer than {int(0.5 * mean)}, half the mean: raise alpha, or use dirichlet-prior"
+        f"{smallest} examples, fewer than {int(0.5 * mean)}, half the mean: raise partition.alpha, or use "
+        "dirichlet-prior"
     )
 
 
@@ -166,7 +167,7 @@ def step(examples: Examples, clients: int, rng: torch.Generator, *, major: int =
         least = -(-examples.classes // clients)
         raise FedfuseError(
             f"step: {clients} clients with {major} major classes each cannot hold {examples.classes} classes: "
-            f"major must be from {least} to {examples.classes}, or change the number of clients"
+            f"partition.major must be from {least} to {examples.classes}, or change partition.clients"
         )
     draw = _numpy(rng)
     is_major = _assign_majors(clients, major, examples.classes, draw)  # (C, K)
@@ -179,7 +180,7 @@ def step(examples: Examples, clients: int, rng: torch.Generator, *, major: int =
         raise FedfuseError(
             f"step: class {label} has {totals[label]} examples; {clients - holders[label]} clients take "
             f"{small[label]} each as a minor class, which leaves too few for client "
-            f"{is_major[label].argmax()}, whose major class it is: lower minor or use fewer clients"
+            f"{is_major[label].argmax()}, whose major class it is: lower partition.minor or partition.clients"
         )
     rank = is_major.cumsum(1) - 1  # of a holder within its class: the first ones take the remainder
     counts += is_major * ((rest // holders)[:, None] + (rank < (rest % holders)[:, None]))
@@ -223,7 +224,7 @@ def by_column(
     groups = int(group.max(initial=-1)) + 1
     if groups < clients:
         each = f"{least} or more examples" + (f", in groups of at least {min_size}" if min_size > least else "")
-        lower = "least" + (" or min_size" if min_size > least else "")
+        lower = "partition.least" + (" or partition.min_size" if min_size > least else "")
         raise FedfuseError(
             f"column: {column!r} has {groups} users with {each} (of {len(users)}), so client {groups} of {clients} "
             f"would have none: use at most {groups} clients, or lower {lower}"
@@ -319,9 +320,9 @@ def _collect(rows: Array, owner: Array, clients: int) -> list[Tensor]:
 
 def _enough(examples: Examples, clients: int, each: int) -> None:
     if clients < 1:
-        raise FedfuseError(f"{clients} clients: give at least 1")
+        raise FedfuseError(f"partition.clients = {clients}: give at least 1")
     if each < 1:
-        raise FedfuseError(f"min_size is {each}: give at least 1")
+        raise FedfuseError(f"partition.min_size = {each}: give at least 1")
     if len(examples) < clients * each:
         raise FedfuseError(
             f"{len(examples)} examples are too few for {clients} clients with {each} each: client "

@@ -14,7 +14,8 @@ from fedfuse.data.examples import Examples
 from fedfuse.data.generators.sampling import frozen, generated
 from fedfuse.data.holdout import amount, plain
 from fedfuse.data.partition import column_of
-from fedfuse.data.sources import load_from
+from fedfuse.data.sources import load_from, source_function
+from fedfuse.data.sources.hub import files_or_hub
 from fedfuse.data.sources.location import Location
 from fedfuse.data.sources.source import Source
 from fedfuse.data.statistics import channel_statistics
@@ -57,10 +58,12 @@ def split(
     users, values of that column, are held out until they have that many examples (Fed-ET, Sent140). `augment` is
     applied once, so that the pool differs more from the clients' data, as Fed-ET's public data does.
     """
-    number = amount(size, len(train), "pool split: size")
-    used = None if use is None else amount(use, number, "pool split: use")
+    number = amount(size, len(train), "data.pool.size")
+    used = None if use is None else amount(use, number, "data.pool.use")
     if column is not None and used is not None:
-        raise FedfuseError("pool split: use takes single examples, and column whole users: leave one of them out")
+        raise FedfuseError(
+            "data.pool.use takes single examples, and data.pool.column whole users: leave one of them out"
+        )
     rest, rows = plain(len(train), number, rng, used) if column is None else _users(train, column, number, rng)
     pool = _unlabeled(train.subset(rows))
     return Pooled(pool if augment == "none" else _augment(pool, augment, rng), rest, train.y[rows])
@@ -75,7 +78,7 @@ def _users(train: Examples, column: str, number: int, rng: torch.Generator) -> t
     if bool(held.all()):
         raise FedfuseError(
             f"pool split: {number:,} of {len(train):,} examples would take all {len(users)} users of {column!r}: lower "
-            "size"
+            "data.pool.size"
         )
     return (~held).nonzero().squeeze(1), held.nonzero().squeeze(1)
 
@@ -96,20 +99,22 @@ def source(
     without: tuple[str | int, ...] = (),
     arguments: dict[str, object] | None = None,
 ) -> Pooled:
-    """Training images or texts of another data set, by name; images are resized to fit.
+    """Training images, texts or features of another data set, by name; images are resized to fit.
 
-    Images are normalised by their own statistics; texts are encoded by the experiment's tokenizer. `classes` keeps only
-    these classes and `without` drops classes, by name or number. `size` (a number, or a fraction below 1) then draws
-    from the rest. `arguments` are the settings of that data set.
+    Images are normalised by their own statistics, tables by those of the training data; texts are encoded by the
+    experiment's tokenizer. `classes` keeps only these classes and `without` drops classes, by name or number. `size` (a
+    number, or a fraction below 1) then draws from the rest. `arguments` are the settings of that data set.
     """
     other = load_from(location, name, arguments or {}, labeled=False)
     rows = _of_classes(other, name, classes, without)
     if size is not None:
-        rows = rows[plain(len(rows), amount(size, len(rows), f"pool {name}: size"), rng)[1]]
+        rows = rows[plain(len(rows), amount(size, len(rows), f"pool {name}: data.pool.size"), rng)[1]]
     if train.texts is not None:
         return Pooled(_texts(other, rows, train, name))
     x = fit(other.train.tensor, rows, train, f"pool {name}")
-    mean, std = channel_statistics(x)
+    # Columns of a table mean the same in both, and one-hot ones are not standardised.
+    table = x.dim() == 2 and source_function(name, location) is files_or_hub
+    mean, std = (train.mean, train.std) if table else channel_statistics(x)
     return Pooled(Examples(x, torch.zeros(len(x), dtype=torch.int64), train.classes, mean, std))
 
 

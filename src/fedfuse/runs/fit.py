@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -54,10 +54,10 @@ def _schedule(experiment: Experiment, algorithm: Algorithm, federation: Federati
         return not any(experiment.states(f"algorithm.{place}{setting}") for place in ("", "distiller."))
 
     for distiller, rows in _learnings(algorithm, federation):
-        other = fitted(distiller, rows, is_images(federation.train), free)
-        if not is_dataclass(distiller) or other == distiller:
+        other: Any = fitted(distiller, rows, is_images(federation.train), free)
+        if other == distiller:
             continue
-        names = [f.name for f in fields(distiller) if getattr(other, f.name) != getattr(distiller, f.name)]
+        names = [f.name for f in fields(other) if getattr(other, f.name) != getattr(distiller, f.name)]
         if not all(key_of(experiment, name) for name in names):
             continue  # an algorithm without such settings: its own check says what is wrong
         texts = [

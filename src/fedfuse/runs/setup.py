@@ -13,6 +13,7 @@ from torch import Tensor
 from fedfuse import devices, models, rng
 from fedfuse.algorithm import Algorithm, Roles, check_parts
 from fedfuse.batches import Batch
+from fedfuse.bounds import OutOfBoundsError
 from fedfuse.config.experiment import Experiment
 from fedfuse.config.named import ConfigError, Problem
 from fedfuse.context import Context, FreshPool, Nets, assign
@@ -138,9 +139,9 @@ def set_up(experiment: Experiment, federation: Federation, device: torch.device 
     Settings that the user left to their defaults are fitted to the data.
     device: where this process computes, instead of the experiment's device.
     """
-    algorithm = experiment.algorithm.build()
+    algorithm = _build(experiment)
     experiment, notes = fit(experiment, algorithm, federation)
-    algorithm = experiment.algorithm.build() if notes else algorithm
+    algorithm = _build(experiment) if notes else algorithm
     roles = _roles(experiment, algorithm)
     column = experiment.models.capability
     capability = None if column is None else federation.client_means(column)
@@ -160,6 +161,15 @@ def set_up(experiment: Experiment, federation: Federation, device: torch.device 
         discrepancies=ClientDiscrepancies(federation, experiment.run.seed) if experiment.run.discrepancy else None,
     )
     return Setup(experiment, algorithm, roles, ctx, notes)
+
+
+def _build(experiment: Experiment) -> Algorithm:
+    """Build the algorithm. A setting that is out of its bounds is named by its full key."""
+    try:
+        return experiment.algorithm.build()
+    except OutOfBoundsError as error:
+        key = f"algorithm.{error.setting}"
+        raise FedfuseError(f"{key}: {error}" if experiment.states(key) else str(error)) from error
 
 
 def _nets(experiment: Experiment, federation: Federation, device: torch.device | None) -> Nets:

@@ -131,6 +131,11 @@ def catalogue_entries() -> dict[str, dict[str, str]]:
     return {title: entries[title] for title in order}
 
 
+def of_look(source: str, facts: Mapping[str, str]) -> RenderableType:
+    """Show what was seen in a data source."""
+    return _definitions(source, facts)
+
+
 def of_check(experiment: Experiment, federation: Federation, notes: Sequence[str] = ()) -> RenderableType:
     """Show what was checked. `notes` are lines about settings that were fitted to the data."""
     sizes = [len(part) for part in federation.parts]

@@ -90,6 +90,16 @@ def test_a_column_is_the_client_and_no_feature(stored: Callable[..., str]) -> No
     assert load_federation(named).train.shape == (5,)  # age, and four hospitals
 
 
+def test_another_table_as_the_pool_is_standardised_like_the_training_data(stored: Callable[..., str]) -> None:
+    arguments = {"label": "ill", "features": ("age", "group")}
+    other = stored(patients(age=[90] * ROWS), "other.csv")
+    pool = {"kind": "source", "name": other, "arguments": arguments}
+    data = load_federation(Experiment(data={"source": stored(patients()), **arguments, "pool": pool}))
+    assert data.pool is not None
+    assert torch.equal(data.pool.mean, data.train.mean)
+    assert float(data.pool.batch(torch.tensor([0]))[0, 0]) > 2  # type: ignore[index]  # far above the mean age
+
+
 @pytest.mark.parametrize(
     ("changes", "arguments", "message"),
     [

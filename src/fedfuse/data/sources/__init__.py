@@ -92,7 +92,7 @@ def load_from(
     users: columns of a table by which the data will be split; they are not features unless they are named.
     """
     function = source_function(name, location)
-    settings = _validate(function, name, arguments)
+    settings = validated(function, name, arguments)
     check = check_source if labeled else check_unlabeled
     return check(_load(function, location, name, settings, users), name)
 
@@ -121,7 +121,8 @@ def _load(
     return as_source(name, result)
 
 
-def _validate(function: Callable[..., Any], name: str, arguments: Mapping[str, object]) -> dict[str, Any]:
+def validated(function: Callable[..., Any], name: str, arguments: Mapping[str, object]) -> dict[str, Any]:
+    """Return these settings of a source's function with their types. Raise an error for those that it does not take."""
     try:
         values = signature.schema(function).model_validate(dict(arguments))
     except ValidationError as error:

@@ -72,7 +72,7 @@ def _require(name: str, features: Any, role: str, wanted: str) -> str:
 
 def _looks_like_texts(table: Any, how: Reading) -> bool:
     strings, numbers = _strings(table, how), [c for c, f in table.features.items() if kind_of(f) == "number"]
-    if any(_holds_texts(table, column) for column in strings):
+    if any(holds_texts(table, column) for column in strings):
         return True
     if len(strings) != 1:
         return False
@@ -89,7 +89,7 @@ def _not_inputs(how: Reading) -> set[str]:
     return {how.label or LABEL, *(how.columns or ()), *how.users}
 
 
-def _holds_texts(table: Any, column: str) -> bool:
+def holds_texts(table: Any, column: str) -> bool:
     from pyarrow import compute  # type: ignore[import-untyped, unused-ignore]
 
     words = compute.match_substring_regex(table.data.column(column), r"\S\s+\S")
@@ -107,7 +107,7 @@ def _text(name: str, table: Any, how: Reading, label: str) -> list[str]:
     features = table.features
     if how.text is None:
         strings = [column for column in _strings(table, how) if column != label]
-        candidates = [column for column in strings if _holds_texts(table, column)] or strings
+        candidates = [column for column in strings if holds_texts(table, column)] or strings
         if len(candidates) == 1:
             return candidates
         found = f"several columns that may be the text, {', '.join(candidates)}" if candidates else "no text"
@@ -169,7 +169,7 @@ def _label_of_features(name: str, features: Any, how: Reading) -> str:
     if LABEL in features and kind_of(features[LABEL]) in (*CLASSES, "number"):
         return LABEL
     taken = {*(how.columns or ()), *how.users, *(how.features or ())}
-    candidates = [c for c, f in features.items() if kind_of(f) in CLASSES and c not in taken]
+    candidates: list[str] = [c for c, f in features.items() if kind_of(f) in CLASSES and c not in taken]
     if len(candidates) == 1:
         return candidates[0]
     raise _several_labels(name, candidates) if candidates else _no_label(name, features)

@@ -27,6 +27,15 @@ class _ColourAfterGreyError(Exception):
     """The first image is grey, but a later one is in colour."""
 
 
+def sizes_of(images: Sequence[Encoded]) -> list[tuple[int, int]]:
+    """The width and height of each image, read from its header."""
+    sizes: list[tuple[int, int]] = []
+    for image in images:
+        with _open(image, None) as picture:
+            sizes.append(picture.size)
+    return sizes
+
+
 def decode(images: Sequence[Encoded], size: int | None, report: Callable[[float], None]) -> Tensor:
     """Decode N images to (N, C, H, W) uint8: C is 1 if all are grey, else 3. With `size`, resize to (size, size)."""
     if size is not None and not 1 <= size <= LARGEST:

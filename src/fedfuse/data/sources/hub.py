@@ -59,18 +59,26 @@ def read_files_or_hub(location: Location, id_or_path: str, how: Reading) -> Sour
         if place.exists():
             return from_disk(location, id_or_path, place, how)
     if looks_like_path(id_or_path):
-        raise FedfuseError(f"there is no {id_or_path}: give a parquet or CSV file, a folder of them, or of images")
+        raise _no_such_path(id_or_path)
     try:
         return from_hub(location, id_or_path, how)
     except UnreachableError as error:
-        raise FedfuseError(
-            f"{id_or_path} was not found.\nLooked in:\n"
-            + "".join(f"  - {place}: no such folder\n" for place in places(location, id_or_path))
-            + f"  - the Hugging Face hub, {id_or_path}: {error}\nTo get it, do one of:\n"
-            f"  1. with a network: hf download {id_or_path} --repo-type dataset --local-dir FOLDER, then name FOLDER\n"
-            "  2. unset HF_HUB_OFFLINE, check the id and the network, and run again\n"
-            "  3. name a parquet or CSV file, a folder of images or package.module:function of your own instead"
-        ) from error
+        raise _not_found(location, id_or_path, error) from error
+
+
+def _no_such_path(path: str) -> FedfuseError:
+    return FedfuseError(f"there is no {path}: give a parquet or CSV file, a folder of them, or of images")
+
+
+def _not_found(location: Location, name: str, error: UnreachableError) -> FedfuseError:
+    return FedfuseError(
+        f"{name} was not found.\nLooked in:\n"
+        + "".join(f"  - {place}: no such folder\n" for place in places(location, name))
+        + f"  - the Hugging Face hub, {name}: {error}\nTo get it, do one of:\n"
+        f"  1. with a network: hf download {name} --repo-type dataset --local-dir FOLDER, then name FOLDER\n"
+        "  2. unset HF_HUB_OFFLINE, check the id and the network, and run again\n"
+        "  3. name a parquet or CSV file, a folder of images or package.module:function of your own instead"
+    )
 
 
 def places(location: Location, name: str) -> list[Path]:
@@ -92,10 +100,28 @@ def from_disk(location: Location, name: str, place: Path, how: Reading) -> Sourc
     key = {"how": how.key(), "files": stamp(root, contents), "root": str(root.resolve())}
 
     def build() -> Source:
-        splits = _read_tables(files, how) if files else _image_folder(location, place)
-        return tables.read(name, splits, how, location.progress)
+        return tables.read(name, splits_on_disk(location, place, how), how, location.progress)
 
     return cached(location, slug(name)[-60:] or "data", key, build)
+
+
+def splits_on_disk(location: Location, place: Path, how: Reading) -> tables.Splits:
+    """Read the tables of a parquet or CSV file or folder, or of an image folder."""
+    files = table_files(place, how.config)
+    return _read_tables(files, how) if files else _image_folder(location, place)
+
+
+def splits_of(location: Location, id_or_path: str, how: Reading) -> tables.Splits:
+    """Read the tables of a file, a folder or a hub id, without converting them."""
+    for place in places(location, id_or_path):
+        if place.exists():
+            return splits_on_disk(location, place, how)
+    if looks_like_path(id_or_path):
+        raise _no_such_path(id_or_path)
+    try:
+        return _download(id_or_path, how)
+    except UnreachableError as error:
+        raise _not_found(location, id_or_path, error) from error
 
 
 def from_hub(location: Location, name: str, how: Reading) -> Source:

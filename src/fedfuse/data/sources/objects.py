@@ -104,7 +104,7 @@ def _pairs(dataset: Dataset[Any]) -> Pair:
 def _stacked(values: list[Any], name: str) -> Any:
     if isinstance(values[0], str):
         return values
-    arrays = [value.detach().cpu() if isinstance(value, Tensor) else np.asarray(value) for value in values]
+    arrays: list[Any] = [value.detach().cpu() if isinstance(value, Tensor) else np.asarray(value) for value in values]
     shapes = [tuple(array.shape) for array in arrays]
     if (other := next((row for row, shape in enumerate(shapes) if shape != shapes[0]), None)) is not None:
         raise FedfuseError(

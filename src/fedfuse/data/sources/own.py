@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -63,13 +63,13 @@ def datasets_of(splits: Mapping[str, Any]) -> dict[str, Any]:
 
 def _class_names(*ys: Any) -> tuple[tuple[str, ...], list[Any]]:
     """The sorted names of classes, if labels are strings, and the labels as numbers; no names for other labels."""
-    arrays = [y if isinstance(y, Tensor) else np.asarray(y) for y in ys]
-    if not all(
-        isinstance(a, np.ndarray) and a.dtype.kind in "UO" and all(isinstance(v, str) for v in a) for a in arrays
-    ):
+    if any(isinstance(y, Tensor) or not isinstance(y, Iterable) for y in ys):
         return (), list(ys)
-    names = np.unique(np.concatenate([array.astype(str) for array in arrays]))
-    return tuple(map(str, names)), [np.searchsorted(names, array.astype(str)) for array in arrays]
+    if not all(len(y) and all(isinstance(v, str) for v in y) for y in ys):
+        return (), list(ys)
+    arrays = [np.asarray(list(y), str) for y in ys]
+    names = np.unique(np.concatenate(arrays))
+    return tuple(map(str, names)), [np.searchsorted(names, array) for array in arrays]
 
 
 def _classes(reference: str, *parts: Rows) -> int:

@@ -30,7 +30,7 @@ Splits = Mapping[str, Any]  # split name -> datasets.Dataset
 
 def read(name: str, splits: Splits, how: Reading, progress: Progress | None) -> Source:
     """The source in `splits`."""
-    train = _train(name, splits, how)
+    train = training_table(name, splits, how)
     chosen = choose(name, train, how)
     test = _test(name, splits, how, chosen.label)
     tables = [train] if test is None else [train, test]
@@ -55,7 +55,7 @@ def read(name: str, splits: Splits, how: Reading, progress: Progress | None) -> 
 def _inputs(name: str, table: Any, chosen: Chosen, how: Reading, progress: Progress | None) -> Tensor | Texts:
     if chosen.kind == "texts":
         return texts_of(name, table.data, chosen.inputs)
-    return decode(_encoded(table, chosen.inputs[0]), how.size, _reporter(progress, f"decoding {name}"))
+    return decode(encoded_images(table, chosen.inputs[0]), how.size, _reporter(progress, f"decoding {name}"))
 
 
 def held_out(rows: Rows, labels: tuple[str, ...], size: float, one_hot: Tensor | None = None) -> Source:
@@ -93,7 +93,7 @@ def _train_name(splits: Splits, how: Reading) -> str:
     return how.train if len(splits) > 1 or how.train in splits else next(iter(splits))
 
 
-def _train(name: str, splits: Splits, how: Reading) -> Any:
+def training_table(name: str, splits: Splits, how: Reading) -> Any:
     return _split(name, splits, _train_name(splits, how), "train")
 
 
@@ -137,7 +137,7 @@ def strings_of(name: str, cells: Any, column: str) -> list[str]:
     raise FedfuseError(f"{name}: {column} {what} in row {row} (counted from 1): remove such rows, or fill them in")
 
 
-def _encoded(table: Any, column: str) -> list[bytes | str]:
+def encoded_images(table: Any, column: str) -> list[bytes | str]:
     """The column's image files: bytes, or the path if the bytes are only on disk."""
     cells = table.data.column(column).combine_chunks()
     contents, paths = (cells.field(part).to_pylist() for part in ("bytes", "path"))

@@ -1,0 +1,1 @@
+"""Draft an experiment for data that nobody has described yet: `fedfuse init`."""
