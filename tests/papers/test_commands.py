@@ -18,7 +18,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = items.load(NAME)
     small = whole.scale("small").model_copy(update={"values": {"steps": 5}})
     made = whole.model_copy(update={"groups": whole.groups[:1], "claims": whole.claims[:1], "small": small})
-    for place in ("fedfuse.commands.papers.load", "fedfuse.papers.overview.load"):
+    for place in ("fedfuse.papers.item.load", "fedfuse.papers.overview.load"):
         monkeypatch.setattr(place, lambda name: made if name == NAME else items.load(name))
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from fedfuse.records import record
 from fedfuse.reports import report
+from fedfuse.reports.html import shared_name
 from fedfuse.reports.watch import server
 from tests.reports.written import a_round, a_run, distilled
 
@@ -166,11 +167,11 @@ def test_a_choice_shows_another_line(browser: Browser, page: str) -> None:
 
 def test_a_table_is_sorted_by_a_click(browser: Browser, page: str) -> None:
     browser.open(page)
+    browser.until("document.querySelector('svg.main-svg') !== null")  # then the page's script has run
     column = "[...document.querySelectorAll('#learning tbody tr')].map(r => r.cells[0].textContent)"
+    assert browser.run(f"return {column}") == ["feddf", "fedavg"]  # by result: 80 and 75 %
+    browser.run("document.querySelectorAll('#learning th button')[2].click()")  # by the number, not by its text
     assert browser.run(f"return {column}") == ["fedavg", "feddf"]
-    for _ in range(2):
-        browser.run("document.querySelectorAll('#learning th button')[3].click()")
-    assert browser.run(f"return {column}") == ["feddf", "fedavg"]
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -191,6 +192,39 @@ def test_a_phone_does_not_scroll_sideways(browser: Browser, page: str) -> None:
     assert browser.run("return document.documentElement.scrollWidth") == 375
     wide = "[...document.querySelectorAll('.plot svg.main-svg')].filter(s => s.getBoundingClientRect().right > 376)"
     assert browser.run(f"return {wide}.length") == 0
+
+
+def test_a_table_that_is_too_wide_says_so(browser: Browser, page: str) -> None:
+    hint = "document.querySelector('#learning .hint')"
+    browser.open(page, width=375, height=812)
+    browser.until(f"{hint}.hidden === false")
+    browser.open(page)
+    browser.until("document.querySelector('svg.main-svg') !== null")
+    assert browser.run(f"return {hint}.hidden") is True
+
+
+def test_paper_is_light_and_has_every_figure(browser: Browser, page: str) -> None:
+    browser.open(page, dark=True)
+    browser.until("document.querySelector('svg.main-svg') !== null")
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    shown = "[...document.querySelectorAll('.plot')].filter(p => p.offsetParent !== null)"
+    assert browser.run(f"return {shown}.every(p => p.querySelector('svg.main-svg') && p.dataset.drawn === 'light')")
+    assert browser.run("return document.documentElement.dataset.theme") == "light"
+    widths = browser.run(f"return [...new Set({shown}.map(p => p.querySelector('svg.main-svg').clientWidth))].sort()")
+    assert widths == [315, 650]
+    browser.run("dispatchEvent(new Event('afterprint'))")
+    assert browser.run("return document.documentElement.dataset.theme") == "dark"
+
+
+def test_pages_that_share_plotly_draw_or_say_what_is_missing(browser: Browser, tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", [0.5, 0.6])
+    shared = report(run, out=tmp_path / "page.html", shared_assets=True)
+    browser.open(shared.as_uri())
+    browser.until("document.querySelector('svg.main-svg') !== null")
+    assert browser.complaints() == []
+    (tmp_path / shared_name()).unlink()
+    browser.open(shared.as_uri())
+    browser.until("document.querySelector('.plot').textContent.includes('is not beside this page')")
 
 
 def test_words_do_not_lie_on_each_other(browser: Browser, page: str) -> None:

@@ -53,7 +53,7 @@ def test_mistakes_are_messages(cli: CommandLine, tmp_path: Path) -> None:
         (("report", run, "--out", tmp_path), "is a folder: name a file"),
         (("report", run, "--target", "80"), "between 0 and 1"),
         (("watch", tmp_path / "none"), "no such directory"),
-        (("export", run), "give --hub-folder DIR, --csv or --figures DIR"),
+        (("export", run), "give --hub-folder DIR, --onnx FILE, --csv or --figures DIR"),
     ):
         result = cli.here(*arguments)
         assert (result.code, message in result.err) == (2, True), result.text

@@ -54,8 +54,8 @@ def test_the_best_trial_is_that_of_validation(sweep: Path) -> None:
         ("trials", "4"),
     ]
     assert report.decision == (
-        "Choose trial 1: 80.00 % on validation data, 20.00 points (one seed: chance is not ruled out) above the second, "
-        "trial 0. A run of it sends 1.6 kB and takes 6.0 s."
+        "Choose trial 1: 80.00 % on validation data, 20.00 points (one seed: chance is not ruled out) above the "
+        "second, trial 0. A run of it sends 1.6 kB and takes 6.0 s."
     )
     assert "verdict" not in {s.key for s in report.sections}  # it would name the highest on test data
 

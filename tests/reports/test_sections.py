@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import fedfuse
+from fedfuse.engines.workers import Marker
 from fedfuse.facts import ClientQuality, Discrepancy
 from fedfuse.reports.elements import Amount, Choice, Section, Table, Words, figures_and_tables
 from fedfuse.reports.figure import Bars, Curves, Heat
@@ -15,6 +16,7 @@ from fedfuse.reports.page import Report, report_of
 from fedfuse.reports.read import find
 from fedfuse.reports.sections.targets import default_targets
 from fedfuse.reports.variants import variants_of
+from fedfuse.reports.watch import version
 from fedfuse.types import FedfuseError
 from tests.reports.written import BINS, a_run, distilled
 
@@ -73,8 +75,8 @@ def test_one_seed_is_said_to_be_one(tmp_path: Path) -> None:
     a_run(tmp_path / "a", [0.5])
     a_run(tmp_path / "b", [0.4], algorithm="feddf")
     assert report_of([tmp_path]).decision == (
-        "Stay with fedavg: it ends highest with 50.00 % test accuracy, 10.00 points (one seed: chance is not ruled out) "
-        "above the second, feddf."
+        "Stay with fedavg: it ends highest with 50.00 % test accuracy, 10.00 points (one seed: chance is not ruled "
+        "out) above the second, feddf."
     )
 
 
@@ -86,8 +88,8 @@ def test_a_lead_within_noise_is_no_winner_and_a_clear_gain_is_named(tmp_path: Pa
         a_run(tmp_path / f"be-{seed}", [0.55 + seed / 100], algorithm="fedbe", seed=seed)
     report = report_of([tmp_path])
     assert report.decision.startswith(
-        "No clear winner: feddf ends highest with 60.00 ± 10.00 % test accuracy, but its lead of 10.00 ± 5.77 points over "
-        "fedavg is no clear difference over 3 seeds."
+        "No clear winner: feddf ends highest with 60.00 ± 10.00 % test accuracy, but its lead of 10.00 ± 5.77 points "
+        "over fedavg is no clear difference over 3 seeds."
     )
     assert report.decision.endswith("Above fedavg by more than two standard errors: fedbe (6.00 ± 0.58 points).")
     assert words(report).startswith("fedbe is 4.00 ± 5.20 points below: no clear difference from feddf.")
@@ -106,8 +108,28 @@ def test_a_killed_run_is_reported_as_far_as_it_came(tmp_path: Path) -> None:
 
 
 def test_a_run_without_rounds_has_an_empty_report(tmp_path: Path) -> None:
-    report = report_of([a_run(tmp_path / "run", [], rounds=3)])
-    assert (report.title, list(report.sections)) == ("Nothing yet", [])
+    run = a_run(tmp_path / "run", [], rounds=3, happened=[("begun", 0, "")])
+    report = report_of([run])
+    assert (report.title, list(report.sections)) == ("animals: fedavg", [])
+    assert report.decision == "Round 1 of 3 is under way, and is shown here when it ends."
+
+
+def test_the_start_of_workers_is_told(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", [], rounds=3, happened=[("begun", 0, "")])
+    markers = [Marker(run / ".scratch/federation", number) for number in range(2)]
+    before = version([run])
+    markers[1].ready()
+    assert report_of([run]).decision == (
+        "Starting: 1 of 2 worker processes is ready; each loads PyTorch and the data. Round 1 of 3 follows."
+    )
+    assert version([run]) != before  # so that a page that is open shows it
+    markers[0].ready()
+    assert report_of([run]).decision.startswith("Round 1 of 3 is under way by 2 workers")
+
+
+def test_a_run_that_stopped_before_its_first_round_says_why(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run", [], rounds=3, happened=[("begun", 0, ""), ("stopped", 0, "disk full")])
+    assert report_of([run]).decision == "Stopped before round 1 ended: disk full"
 
 
 def test_an_older_run_without_the_further_files_is_reported(tmp_path: Path) -> None:

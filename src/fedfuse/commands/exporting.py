@@ -25,6 +25,10 @@ def export(
         Path | None,
         typer.Option(metavar="DIR", help="Write the model, its configuration and a model card to this folder."),
     ] = None,
+    onnx: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the model as ONNX, with its normalisation, and check its outputs."),
+    ] = None,
     csv: Annotated[
         bool, typer.Option("--csv", help="Write the numbers of the report as CSV, one file per figure.")
     ] = False,
@@ -44,20 +48,30 @@ def export(
         typer.Option("--out", parser=out_path, metavar="DIR", help="Folder for --csv; by default `csv` in RUN."),
     ] = None,
     target: Target = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the files of an existing hub folder.")] = False,
+    trust_code: Annotated[
+        bool, typer.Option("--trust-code", help="For --onnx: import the module of a net of your own, which runs it.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the files of an existing hub folder, or an ONNX file.")
+    ] = False,
 ) -> None:
     """Export a run's model, numbers or figures for other programs."""
-    if hub_folder is None and not csv and figures is None:
-        raise FedfuseError("nothing to export: give --hub-folder DIR, --csv or --figures DIR")
+    if hub_folder is None and onnx is None and not csv and figures is None:
+        raise FedfuseError("nothing to export: give --hub-folder DIR, --onnx FILE, --csv or --figures DIR")
     with importing():
         from rich.progress import track
 
         from fedfuse.export.hub_folder import export_hub_folder
+        from fedfuse.export.to_onnx import export_onnx
         from fedfuse.reports.files import write_numbers, write_pictures
 
     if hub_folder is not None:
         header = export_hub_folder(run, hub_folder, model=model, license=license_, force=force)
         _print(f"model    {hub_folder}  {header.arch}")
+    if onnx is not None:
+        written = export_onnx(run, onnx, model=model, trust_code=trust_code, force=force)
+        _print(f"onnx     {onnx}  {written.header.arch}, logits within {written.difference:.1g} of PyTorch's")
+        _print(f"         takes {written.inputs}")
     if csv:
         folder = out_dir or run / "csv"
         _print(f"numbers  {folder}  {len(write_numbers([run], folder, target=target))} files")

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from fedfuse.commands.options import DataDir, Set, dotted_settings, look_in, out, out_path, shown
+from fedfuse.commands.options import DataDir, Set, dotted_settings, importing, look_in, out, out_path, shown
 from fedfuse.commands.reporting import say_where
-from fedfuse.papers import console as tables
-from fedfuse.papers import overview, page, study
-from fedfuse.papers.item import ScaleName, load
-from fedfuse.papers.result import file_name, picture_name, read_all
-from fedfuse.papers.study import PICTURE
 
 app = typer.Typer(
     no_args_is_help=True, help="The papers' tables and figures: list and run them, write the page of results."
@@ -24,13 +19,18 @@ app = typer.Typer(
 @app.command("list", epilog="Example: `fedfuse papers list`")
 def list_() -> None:
     """List every table and figure of the papers, with its scales."""
-    out.print(tables.catalogue())
+    with importing():
+        from fedfuse.papers import console
+
+    out.print(console.catalogue())
 
 
 @app.command(epilog="Example: `fedfuse papers run feddf-figure-2 --seeds 3`")
 def run(
     name: Annotated[str, typer.Argument(help="Name of a table or figure; see `fedfuse papers list`.")],
-    scale: Annotated[ScaleName, typer.Option(help="Minutes or hours on two cores, or the paper's scale.")] = "small",
+    scale: Annotated[
+        Literal["small", "medium", "full"], typer.Option(help="Minutes or hours on two cores, or the paper's scale.")
+    ] = "small",
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds, from 0; by default the item's.")] = None,
     groups: Annotated[
         list[str] | None, typer.Option("--group", help="Only this variation; repeatable. By default all of the scale.")
@@ -47,6 +47,11 @@ def run(
 ) -> None:
     """Run a table or figure and check the paper's claims. Repeat the command to continue."""
     look_in(data_dir)
+    with importing():
+        from fedfuse.papers import console, page, study
+        from fedfuse.papers.item import load
+        from fedfuse.papers.result import file_name, picture_name
+
     item = load(name).at(scale, groups or ())
     folder = out_dir or Path("runs") / "papers" / f"{name}-{scale}"
     with shown() as display:
@@ -57,8 +62,8 @@ def run(
     for place in filter(None, (folder, results)):
         result.write(place / file_name(name, scale))
         if item.picture:
-            shutil.copyfile(folder / PICTURE, place / picture_name(name, scale))
-    for table in tables.of_result(item, result):
+            shutil.copyfile(folder / study.PICTURE, place / picture_name(name, scale))
+    for table in console.of_result(item, result):
         out.print(table)
     say_where(page.write(name, item, result, folder / "report.html"))
 
@@ -72,5 +77,9 @@ def table(
     ] = None,
 ) -> None:
     """Write the page of all results, with its figures, from files of results."""
+    with importing():
+        from fedfuse.papers import overview
+        from fedfuse.papers.result import read_all
+
     written = overview.write(read_all(results), out_file or Path("results.md"), pictures=results)
     out.print(f"page      {written[0]}, {len(written) - 1} figures", highlight=False, soft_wrap=True)

@@ -163,6 +163,26 @@ class _Files:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+class Marker:
+    """A file that tells `fedfuse watch` whether a worker has started: that takes seconds, before any record."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self._file = folder / f"worker-{number}"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file.write_text("starting", encoding="utf-8")
+
+    def ready(self) -> None:
+        self._file.write_text("ready", encoding="utf-8")
+
+    @staticmethod
+    def states(scratch: Path) -> list[str]:
+        """Return the state of each worker of the run that has this scratch folder."""
+        try:
+            return [file.read_text(encoding="utf-8") for file in sorted(scratch.glob("*/worker-*"))]
+        except OSError:  # the run ended meanwhile
+            return []
+
+
 class _Died(Exception):
     pass
 
@@ -179,6 +199,7 @@ class _Worker:
         # A process that is reused was started with the folder and the modules of an earlier run.
         place = {"cwd": str(Path.cwd()), "path": _module_path()}
         self._open_message = {"experiment": str(experiment), "folder": str(folder), "number": number, **place}
+        self._marker = Marker(folder, number)
         self._is_open = False
 
     def _start(self) -> None:
@@ -208,6 +229,7 @@ class _Worker:
         if problem is not None:
             raise FedfuseError(f"a worker process could not open the experiment: {problem}")
         self._is_open = True
+        self._marker.ready()
 
     def _exchange(self, message: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None

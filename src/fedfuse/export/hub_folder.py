@@ -50,12 +50,8 @@ def export_hub_folder(
             f"--hub-folder {folder} is in the run directory, which is not changed: choose another folder"
         )
     records = read_records(run)
-    file, header = _choose(run, records, model)
-    if signature.LOCAL in header.arch:
-        raise FedfuseError(
-            f"--hub-folder: {header.arch} is built by a Python object of the process that trained it, so nobody could "
-            "load it: define its function at the top level of a module, and train it from there"
-        )
+    file, header = choose_model(run, records, model)
+    refuse_local_net(header.arch, "--hub-folder")
     _refuse_to_overwrite(folder, force)
     try:
         with _staging(folder) as fresh:
@@ -82,7 +78,16 @@ def read_records(path: Path) -> Records:
     return Records(run.experiment, run.federation, run.history)
 
 
-def _choose(run: Path, records: Records, wanted: str | None) -> tuple[Path, Header]:
+def refuse_local_net(arch: str, option: str) -> None:
+    """Raise an error if only the process that trained the net can build it."""
+    if signature.LOCAL in arch:
+        raise FedfuseError(
+            f"{option}: {arch} is built by a Python object of the process that trained it, so nobody could "
+            "load it: define its function at the top level of a module, and train it from there"
+        )
+
+
+def choose_model(run: Path, records: Records, wanted: str | None) -> tuple[Path, Header]:
     """The model `wanted`; by default the only one of the run, or the only one that it reports."""
     models = {header.arch: (file, header) for file, header in _models(run)}
     if wanted is not None:

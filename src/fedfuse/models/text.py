@@ -49,7 +49,7 @@ class LastState(TextTrunk):
         if attention_mask is None:
             return states[:, -1]  # type: ignore[no-any-return]
         last = (sequence_lengths(attention_mask) - 1).clamp(min=0)
-        return states[torch.arange(len(last), device=last.device), last]  # type: ignore[no-any-return]
+        return states[torch.arange(last.shape[0], device=last.device), last]  # type: ignore[no-any-return]
 
 
 def masked_mean(states: Tensor, mask: Tensor | None) -> Tensor:  # (B, L, D), (B, L) -> (B, D)

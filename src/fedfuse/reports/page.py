@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedfuse.engines.workers import Marker
+from fedfuse.records.directory import SCRATCH
 from fedfuse.records.stored import StoredRun
 from fedfuse.reports.elements import Section
 from fedfuse.reports.read import find
@@ -48,10 +50,7 @@ def report_of(paths: Sequence[Path], target: float | None = None) -> Report:
     variants = variants_of(runs, best)
     of_sweep = search.section(sweeps[0]) if sweeps else None
     if not variants:
-        state = (
-            "No round has been evaluated yet." if any(run.history for run in runs) else "No rounds are recorded yet."
-        )
-        return Report("Nothing yet", state, [of_sweep] if of_sweep else [])
+        return _without_rounds(runs, [of_sweep] if of_sweep else [])
     goals = [target] if target is not None else targets.default_targets(variants)
     sections = [
         # A sweep selects by validation data, so it has no verdict, which compares by test data.
@@ -69,6 +68,28 @@ def report_of(paths: Sequence[Path], target: float | None = None) -> Report:
     title = f"{sweeps[0].experiment}: a sweep" if sweeps else verdict.title(variants)
     text = decision.of_sweep(sweeps[0], variants) if sweeps else decision.decision(variants)
     return Report(title, _subtitle(variants[0].runs[0]), [s for s in sections if s is not None], text)
+
+
+def _without_rounds(runs: Sequence[StoredRun], sections: Sequence[Section]) -> Report:
+    """Return the page of runs that have not finished a round: how far their start is."""
+    run = runs[-1]
+    name = f"{run.experiment.name}: {run.experiment.algorithm.name}"
+    return Report(name, _subtitle(run), sections, _start(run))
+
+
+def _start(run: StoredRun) -> str:
+    if run.events and run.events[-1].kind == "stopped":
+        return f"Stopped before round 1 ended: {run.events[-1].text}"
+    states = Marker.states(run.path / SCRATCH)
+    ready = states.count("ready")
+    if ready < len(states):
+        verb = "is" if ready == 1 else "are"
+        return (
+            f"Starting: {ready} of {len(states)} worker processes {verb} ready; each loads PyTorch and the data. "
+            f"Round 1 of {run.rounds} follows."
+        )
+    workers = f" by {len(states)} workers" if states else ""
+    return f"Round 1 of {run.rounds} is under way{workers}, and is shown here when it ends."
 
 
 def _subtitle(run: StoredRun) -> str:

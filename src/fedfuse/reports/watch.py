@@ -9,7 +9,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from fedfuse.records.directory import EVALUATION, EVENTS, EXPERIMENT, ROUNDS
+from fedfuse.engines.workers import Marker
+from fedfuse.records.directory import EVALUATION, EVENTS, EXPERIMENT, ROUNDS, SCRATCH
 from fedfuse.reports import html
 from fedfuse.reports.page import report_of
 from fedfuse.reports.read import find
@@ -30,6 +31,7 @@ def version(paths: Sequence[Path]) -> str:
         except OSError:
             continue
         digest.update(f"{file} {status.st_mtime_ns} {status.st_size}\n".encode())
+    digest.update(" ".join(state for folder in folders for state in Marker.states(folder / SCRATCH)).encode())
     return digest.hexdigest()
 
 

@@ -93,11 +93,9 @@ def of_sweep(sweep: Sweep, variants: Sequence[Variant]) -> str:
     mine = found.get(f"trial {best.number}")
     text = f"Choose trial {best.number}: {100 * (best.validation or 0):.2f} % on validation data"
     if others:
-        second = others[0]
-        lead = (best.validation or 0) - (second.validation or 0)
-        text += (
-            f", {_validation_gap(lead, mine, found.get(f'trial {second.number}'))} the second, trial {second.number}"
-        )
+        lead = (best.validation or 0) - (others[0].validation or 0)
+        second = f"trial {others[0].number}"
+        text += f", {_validation_gap(lead, mine, found.get(second))} the second, {second}"
     if mine is None:
         return f"{text}."
     return f"{text}. A run of it sends {size(all_bytes_of(mine))} and takes {duration(seconds_of(mine))}."
