@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +13,18 @@ import pytest
 import typer
 
 import fedfuse
+from fedfuse import devices
+from fedfuse.algorithms import ALGORITHMS
+from fedfuse.commands import completion, defaults
 from fedfuse.commands.app import app
 from fedfuse.commands.options import dotted_settings
+from fedfuse.config.experiment import builtin
+from fedfuse.config.parts import PARTS
+from fedfuse.data.generators.training import Trainer
+from fedfuse.fusion import AdamCosine, Target
+from fedfuse.tracking import TRACKERS
 from fedfuse.types import FedfuseError
-from tests.command_line import SMALL, CommandLine, rounds_of
+from tests.command_line import SMALL, CommandLine, environment, rounds_of
 from tests.faults.disk import tiny
 
 
@@ -72,6 +82,11 @@ def test_alone_it_lists_its_commands(cli: CommandLine) -> None:
         (("ran", "digits"), "No such command"),
         (("compare", "digits", "-a", "fedavgg"), "did you mean fedavg?"),
         (("compare", "digits", "-a", "fedavg", "--seeds", "0"), "0"),
+        (("compare", "digits", "-a", "fedavg", "-a", "fedavg"), "fedavg is given twice: leave one of them out"),
+        (("compare", "digits", "-a", "fedprox(mu=0.1)", "-a", " fedprox( mu = 0.1 )"), "has the same settings as"),
+        (("compare", "digits", "-a", "fedprox", "-a", "fedprox(mu=0.01)"), "has the same settings as fedprox"),
+        (("compare", "digits", "-a", "fedavg", "--target", "85"), "--target 85: give a share"),
+        (("sweep", "digits", "-p", "local.lr=0.1..1", "--trials", "0"), "0"),
         (("show", "fedavgg"), "did you mean fedavg?"),
         (("check", "digit"), "did you mean digits?"),
         (("partition", "digits", "--set", "partition.alpha=-1"), "alpha"),
@@ -289,3 +304,59 @@ def test_an_empty_out_is_not_this_folder(cli: CommandLine, words: tuple[str, ...
     ended = cli.here(*words, "--out", "")
     assert ended.code == 2
     assert "--out ''" in ended.err
+
+
+WITHOUT_TORCH = """
+import sys
+from fedfuse.cli import main
+
+for words in [["--help"], ["--version"], *([*command.split(), "--help"] for command in sys.argv[1:])]:
+    sys.argv = ["fedfuse", *words]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, words
+    assert "torch" not in sys.modules, f"fedfuse {' '.join(words)} imports torch"
+"""
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    """Importing torch takes seconds. One process asks for the help of all commands."""
+    commands = [" ".join(command) for command in COMMANDS]
+    process = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, *commands], capture_output=True, text=True, env=environment(None)
+    )
+    assert process.returncode == 0, process.stderr
+    assert f"fedfuse {fedfuse.__version__}" in process.stdout
+
+
+def test_help_shows_the_defaults_of_the_code() -> None:
+    assert (
+        AdamCosine.steps,
+        AdamCosine.lr,
+        AdamCosine.batch_size,
+    ) == (defaults.STEPS, defaults.LR, defaults.BATCH_SIZE)
+    trainer = (defaults.GENERATOR_STEPS, defaults.LATENT, defaults.WIDTH, defaults.GENERATOR_SEED)
+    assert trainer == (Trainer.steps, Trainer.latent, Trainer.width, Trainer.seed)
+    assert tuple(PARTS[Target]) == defaults.TARGETS
+    assert tuple(TRACKERS) == defaults.TRACKERS
+    assert defaults.DEVICE == devices.AUTO
+
+
+def test_a_shell_completes_experiments_and_algorithms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digital.toml").write_text("")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "mine.toml").write_text("")
+    assert set(builtin()) <= set(completion.experiments(""))
+    assert completion.experiments("digi") == ["digits", "digital.toml"]
+    assert completion.experiments("fol") == ["folder/"]
+    assert completion.experiments("./folder/") == ["./folder/mine.toml"]
+    assert completion.experiments("no/such/") == []
+    assert completion.algorithms("") == sorted(ALGORITHMS)
+    assert completion.algorithms("fed-") == ["fed-et"]
+
+
+def test_completion_reaches_the_shell(cli: CommandLine) -> None:
+    asked = {"_FEDFUSE_COMPLETE": "complete_bash", "COMP_WORDS": "fedfuse compare digits -a fedavg", "COMP_CWORD": "4"}
+    assert cli(env=asked).out.split() == ["fedavg", "fedavgm"]

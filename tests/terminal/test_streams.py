@@ -98,6 +98,19 @@ def test_an_interrupt_before_a_command_begins_is_no_abort(cli: CommandLine, monk
     assert streams.STOPPED in result.err
 
 
+def test_imports_are_left_at_once_also_inside_a_command() -> None:
+    """Commands import torch after the handlers of a run are set: they are replaced meanwhile, and come back."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        streams.stop_like_ctrl_c()
+        of_a_run = signal.getsignal(signal.SIGTERM)
+        with streams.leaving_at_once():
+            assert signal.getsignal(signal.SIGTERM) is streams._leave
+        assert signal.getsignal(signal.SIGTERM) is of_a_run is streams._interrupt
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_a_signal_that_is_ignored_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """`nohup fedfuse run` goes on when the terminal is closed."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -105,7 +105,8 @@ def _print(result: FusedFolder) -> None:
 
 
 def _table(result: FusedFolder) -> Table:
-    from fedfuse.terminal.tables import plain_table
+    with importing():
+        from fedfuse.terminal.tables import plain_table
 
     columns = {
         "validation %": [row.validation for row in result.rows],

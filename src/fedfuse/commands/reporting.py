@@ -76,8 +76,9 @@ def say_where(page: Path) -> None:
 
 def report_at_end(folder: Path, target: float | None = None, *, quiet: bool = False, as_json: bool = False) -> None:
     """Write the report at the end of a command. A failure is only a warning: the runs are complete."""
-    from fedfuse.reports import report as write_report
-    from fedfuse.terminal.objects import of_report, print_objects
+    with importing():
+        from fedfuse.reports import report as write_report
+        from fedfuse.terminal.objects import of_report, print_objects
 
     try:
         page = write_report(folder, target=target)

@@ -80,7 +80,7 @@ class Experiment(BaseModel):
         return isinstance(other, Experiment) and self.resolved() == other.resolved()
 
     def __repr__(self) -> str:
-        return f"Experiment({', '.join(f'{key}: {value}' for key, value in self._summary().items())})"
+        return f"Experiment({self.name!r}, {', '.join(f'{key}: {value}' for key, value in self._summary().items())})"
 
     __str__ = __repr__
 
@@ -93,7 +93,6 @@ class Experiment(BaseModel):
 
     def _summary(self) -> dict[str, object]:
         return {
-            "name": self.name,
             "data": self.data.source,
             "clients": self.partition.clients,
             "partition": self.partition.scheme,

@@ -1,4 +1,4 @@
-"""Progress of `fuse`: a bar for each teacher and for the distillation, on a terminal."""
+"""Progress of `fuse`: a bar for each teacher and for the distillation on a terminal, a line in a notebook."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from rich.progress import Progress, TaskID
 from torch import Tensor
 
 from fedfuse.batches import Batch
+from fedfuse.notebook import LiveLine, in_notebook
 from fedfuse.predict import Pool
 
 
 class Bars:
-    """Bars on standard error, removed at the end. By default, only on a terminal."""
+    """Bars on standard error, or a line in a notebook, removed at the end. By default, only on a terminal or there."""
 
     def __init__(self, show: bool | None) -> None:
+        self._line = LiveLine() if show is not False and in_notebook() else None
         on = show if show is not None else sys.stderr is not None and sys.stderr.isatty()
         console = Console(stderr=True, force_terminal=show or None)
-        self._bars = Progress(console=console, transient=True, disable=not on)
+        self._bars = Progress(console=console, transient=True, disable=not on or self._line is not None)
 
     def __enter__(self) -> Bars:
         self._bars.start()
@@ -27,12 +29,17 @@ class Bars:
 
     def __exit__(self, *exception: object) -> None:
         self._bars.stop()
+        if self._line is not None:
+            self._line.show("", now=True)
 
     def bar(self, title: str, total: int) -> TaskID:
         return self._bars.add_task(title, total=total)
 
     def advance(self, bar: TaskID, by: int) -> None:
         self._bars.advance(bar, by)
+        if self._line is not None:
+            task = next(task for task in self._bars.tasks if task.id == bar)
+            self._line.show(f"{task.description}: {task.completed:.0f} of {task.total:.0f}")
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def report_of(paths: Sequence[Path], target: float | None = None) -> Report:
     sweeps = [sweep for path in paths if (sweep := search.sweep_at(path)) is not None]
     if sweeps and len(paths) > 1:
         raise FedfuseError(f"{sweeps[0].path} is a sweep, which has its own report: give its directory alone")
-    if target is not None and not 0 < target < 1:
+    if target is not None and not 0 < target <= 1:
         raise FedfuseError(f"target {target:g}: give an accuracy between 0 and 1, such as 0.85")
     best = search.best_runs(sweeps[0]) if sweeps else {}
     runs = find(list(best) or paths)

@@ -90,7 +90,7 @@ class Sweep:
         raise FedfuseError(f"{self.path}: no trial was completed. " + (reasons[0] if reasons else "Run more trials"))
 
     def __repr__(self) -> str:
-        best = f", best validation accuracy {self.best.validation:.4f} of trial {self.best.number}" * bool(self.ranked)
+        best = "".join(f", best validation accuracy {t.validation:.4f} of trial {t.number}" for t in self.ranked[:1])
         return f"Sweep({str(self.path)!r}, {len(self.trials)} trials{best})"
 
     def _repr_html_(self) -> str:
