@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -31,7 +32,7 @@ app = typer.Typer(
 )
 
 
-EXAMPLES = {
+EXAMPLES: dict[Callable[..., None], str] = {
     machines.init: "fedfuse flower init --server fl.example.org --node hospital-a --node hospital-b",
     machines.start: "fedfuse flower start",
     machines.check: "fedfuse flower check",

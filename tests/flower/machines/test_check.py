@@ -121,7 +121,7 @@ def test_a_clock_that_is_behind_makes_a_certificate_invalid(
     assert "behind the server's" in problems["clock"][0]
 
 
-@pytest.mark.parametrize(("ahead", "where"), [(-60, "60 s ahead of"), (-3, None), (200, None), (400, "s behind")])
+@pytest.mark.parametrize(("ahead", "where"), [(-60, "s ahead of"), (-3, None), (200, None), (400, "s behind")])
 def test_a_clock_as_far_off_as_flower_refuses(
     ahead: float, where: str | None, tmp_path: Path, authority: Signed
 ) -> None:

@@ -11,11 +11,13 @@ from pathlib import Path
 from time import sleep
 
 from fedfuse.flower.loopback.processes import Processes, environment
+from fedfuse.flower.machines.control import Control
 from fedfuse.flower.machines.machine import LOOPBACK, Machine, Place
 from fedfuse.flower.machines.programs import programs
 from fedfuse.types import FedfuseError
 
 START = 120.0  # seconds for a program to listen
+NOT_REGISTERED = "The server does not know this node's key, or has not noticed yet that it was offline."
 PAUSE = 10.0  # seconds before a program that ended is started again
 
 
@@ -42,11 +44,15 @@ def start(machine: Machine, folder: Path, say: Callable[[str], None]) -> None:
             if program.port is not None and name != "supernode":  # it listens once the server has let it in
                 processes.listening(name, LOOPBACK, program.port, START)
             say(f"started {name}; its log: {processes.log(name)}")
+        if machine.role == "server" and (new := Control(place).register()):
+            say(f"registered: {', '.join(new)}")
         say(f"{machine.title} runs; Ctrl-C stops it")
         while True:
             for name in own:
                 if processes.ended(name) is not None:
-                    say(f"{name} ended, and starts again in {PAUSE:g} s. End of its log:\n{processes.tail(name)}")
+                    tail = processes.tail(name)
+                    hint = f"{NOT_REGISTERED}\n" if "Failed to activate" in tail else ""
+                    say(f"{name} ended, and starts again in {PAUSE:g} s. {hint}End of its log:\n{tail}")
                     processes.stop(name)
                     sleep(PAUSE)
                     processes.start(name, own[name].command, FLWR_HOME=homes[name])
