@@ -9,7 +9,7 @@ import pytest
 
 from tests.command_line import SMALL, CommandLine, rounds_of
 from tests.flower.federations import bits_of
-from tests.flower.machines import OWN, WHY_NOT, joined, possible
+from tests.flower.networks import OWN, WHY_NOT, joined, possible
 from tests.flower.page import carried_out
 
 pytestmark = pytest.mark.federation

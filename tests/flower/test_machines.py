@@ -13,7 +13,7 @@ import pytest
 import fedfuse
 from tests.command_line import rounds_of
 from tests.flower.federations import bits_of
-from tests.flower.machines import OWN, WHY_NOT, joined, possible
+from tests.flower.networks import OWN, WHY_NOT, joined, possible
 from tests.flower.page import carried_out, copied, on_digits, replaced
 
 pytestmark = pytest.mark.federation

@@ -15,11 +15,12 @@ NAME = "feddf-figure-2"
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """The item with its first group only, and few steps."""
-    whole = items.load(NAME)
+    load = items.load
+    whole = load(NAME)
     small = whole.scale("small").model_copy(update={"values": {"steps": 5}})
     made = whole.model_copy(update={"groups": whole.groups[:1], "claims": whole.claims[:1], "small": small})
     for place in ("fedfuse.papers.item.load", "fedfuse.papers.overview.load"):
-        monkeypatch.setattr(place, lambda name: made if name == NAME else items.load(name))
+        monkeypatch.setattr(place, lambda name: made if name == NAME else load(name))
 
 
 def test_the_list_names_every_item(cli: CommandLine) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedfuse.commands import machines
 from fedfuse.commands.options import (
     AlgorithmName,
     DataDir,
@@ -29,9 +31,16 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def flower() -> None:
-    """Keep `up` a subcommand: without a callback, typer would turn a single command into the group itself."""
+EXAMPLES: dict[Callable[..., None], str] = {
+    machines.init: "fedfuse flower init --server fl.example.org --node hospital-a --node hospital-b",
+    machines.start: "fedfuse flower start",
+    machines.check: "fedfuse flower check",
+    machines.register: "fedfuse flower register",
+    machines.run: "fedfuse flower run --resume",
+    machines.status: "fedfuse flower status",
+    machines.add: "fedfuse flower add hospital-c --to federation",
+    machines.renew: "fedfuse flower renew federation/server --authority federation/authority",
+}
 
 
 @app.command(epilog="Example: `fedfuse flower up digits --nodes 3 -a scaffold -r 3`")
@@ -82,3 +91,7 @@ def up(
     out.print(tables.of_run(Run(path, history, {})))
     if report:
         report_at_end(path)
+
+
+for command, example in EXAMPLES.items():
+    app.command(epilog=f"Example: `{example}`")(command)

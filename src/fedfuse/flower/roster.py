@@ -124,8 +124,8 @@ class Roster:
         if len(served) < least:
             raise FedfuseError(
                 f"{len(served)} of {self.clients} clients have a node after {timeout:g} s, but {least} must have one: "
-                f"start SuperNodes with --node-config 'partition-id=0' to {self.clients - 1}, raise wait, or lower start "
-                "and run.quorum"
+                f"start SuperNodes with --node-config 'partition-id=0' to {self.clients - 1}, raise wait, or lower "
+                "start and run.quorum"
             )
         if not self.begun and self.capability() is None:
             self.capabilities.clear()
@@ -196,3 +196,12 @@ def _ask(grid: Grid, nodes: Iterable[int], folder: Path, timeout: float, count: 
                 if answer.sender == node and answer.about.get("protocol") == wire.PROTOCOL:
                     facts[node] = answer.about
     return facts
+
+
+def saved_roster(folder: Path) -> dict[int, str]:
+    """Return the names of the clients of a run, by client; `client 3` for those whose nodes have no name."""
+    path = folder / FILE
+    if not path.exists():
+        return {}
+    saved = read_json(path, _Saved, "restore it")
+    return {client: saved.names.get(client, f"client {client}") for client in sorted(saved.nodes)}

@@ -79,7 +79,7 @@ def loopback(folder: Path, nodes: int, display: Display) -> Iterator[Loopback]:
     """Start a SuperLink and `nodes` SuperNodes, which serve the clients 0, 1, ..., and end them on exit."""
     port, *ports = free_ports(nodes + 1, HOST)
     credentials = Credentials.make(folder / "credentials", nodes)
-    _write_connection(folder / "home", port, credentials)
+    write_connection(folder / "home", port, credentials.authority)
     with Processes(folder / "logs", environment(folder / "home")) as processes:
         federation = Loopback(processes, folder, credentials, nodes, port)
         display.preparing("starting the SuperLink", 0.0)
@@ -92,9 +92,9 @@ def loopback(folder: Path, nodes: int, display: Display) -> Iterator[Loopback]:
         yield federation
 
 
-def _write_connection(home: Path, port: int, credentials: Credentials) -> None:
+def write_connection(home: Path, port: int, authority: Path) -> None:
     """Write Flower's configuration, in a separate home: the connection name and address of the SuperLink."""
     home.mkdir(parents=True, exist_ok=True)
-    connection = {"address": f"{HOST}:{port}", "root-certificates": str(credentials.authority)}
+    connection = {"address": f"{HOST}:{port}", "root-certificates": str(authority)}
     config = {"superlink": {"default": CONNECTION, CONNECTION: connection}}
     (home / "config.toml").write_text(tomli_w.dumps(config), encoding="utf-8")
