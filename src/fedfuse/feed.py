@@ -45,7 +45,7 @@ class Stored(Protocol):
 
 @runtime_checkable
 class Watched(Protocol):
-    """A pool around another, which is told of the batches that are read without it."""
+    """A pool that wraps another, and is notified of batches that are read from that one directly."""
 
     @property
     def pool(self) -> Pool: ...

@@ -22,7 +22,7 @@ class WriteError(FedfuseError):
 
 
 def remedy(error: OSError) -> str:
-    """Return what the user can do about a failed file operation. Only a full disk is told to make room."""
+    """Return what the user can do about a failed file operation: make room only if the disk is full."""
     if error.errno in FULL:
         return "make room"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

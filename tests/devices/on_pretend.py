@@ -27,6 +27,7 @@ from fedfuse.fusion import (
     SWA,
     AdamCosine,
     ConsensusWithDiversity,
+    DirichletMixture,
     MeanLogits,
     MeanLosses,
     MeanProbs,
@@ -42,7 +43,6 @@ from fedfuse.vet import Vetting
 from tests.doubles import brief
 
 DEVICE = torch.device(pretend.DEVICE)
-ARCHS = ("mlp:8", "mlp:8:bn")
 
 
 def close(ours: Mapping[str, Snapshot], theirs: Mapping[str, Snapshot]) -> None:
@@ -69,13 +69,17 @@ def after(name: str, arch: str, device: torch.device, **settings: object) -> Ser
     return server
 
 
-def algorithm_case(name: str, arch: str, **settings: object) -> Callable[[], None]:
+def algorithm_case(name: str, *archs: str, **settings: object) -> Callable[[], None]:
+    """The first of these architectures that the algorithm takes: FedMA takes no batch norm."""
+
     def case() -> None:
-        try:
-            here = after(name, arch, torch.device("cpu"), **settings)
-        except FedfuseError:
-            return  # an algorithm that does not take this architecture, such as FedMA batch norm
-        close(after(name, arch, DEVICE, **settings).models, here.models)
+        for arch in archs:
+            try:
+                here = after(name, arch, torch.device("cpu"), **settings)
+            except FedfuseError:
+                continue
+            return close(after(name, arch, DEVICE, **settings).models, here.models)
+        raise AssertionError(f"{name} takes none of {archs}")
 
     return case
 
@@ -327,10 +331,10 @@ class _Stop:
 
 
 CASES: dict[str, Callable[[], None]] = {
-    **{f"{name}, {arch}": algorithm_case(name, arch) for name in ALGORITHMS for arch in ARCHS},
+    **{name: algorithm_case(name, "mlp:8:bn", "mlp:8") for name in ALGORITHMS},
     "fedavg, recalibrated": algorithm_case("fedavg", "mlp:8:bn", buffers="recalibrate"),
     "feddf, drop worst": algorithm_case("feddf", "mlp:8", drop_worst=True),
-    "fedbe, dirichlet": algorithm_case("fedbe", "mlp:8", posterior="dirichlet"),
+    "fedbe, dirichlet": algorithm_case("fedbe", "mlp:8", posterior=DirichletMixture()),
     "fuse, adam": fuse_case(distiller=AdamCosine(steps=10, batch_size=32)),
     "fuse, sgd": fuse_case(distiller=SGD(steps=10, batch_size=32)),
     "fuse, swa": fuse_case(distiller=SWA(epochs=2, cycle=2, swa_start=1, batch_size=32)),
@@ -341,8 +345,7 @@ CASES: dict[str, Callable[[], None]] = {
     "fuse, diversity": fuse_case(
         target=VarianceWeighted(), loss=ConsensusWithDiversity(), distiller=SGD(steps=5, batch_size=32)
     ),
-    "fed-et, small and large with a shared head": algorithm_case("fed-et", "mlp:8+head4"),
-    "v-distillation, delta": algorithm_case("v-distillation", "mlp:8"),
+    "fed-et, small and large with a shared head": algorithm_case("fed-et", "mlp:8", head=4),
     **{
         f"transfers of training, {what}": case
         for what, case in {

@@ -77,7 +77,8 @@ def killed_before_step(
             crash = Crash(number, torn=torn)
             if workers == 1:
                 os.fsync = crash.count(os.fsync, descriptor=True)  # type: ignore[assignment]
-                for name in ("replace", "unlink", "rename"):
+                # Before another step than a sync, a power cut loses what a kill loses.
+                for name in () if torn else ("replace", "unlink", "rename"):
                     setattr(Path, name, crash.count(getattr(Path, name)))
             else:
                 os.rename = crash.count(os.rename)  # type: ignore[assignment]
@@ -109,7 +110,7 @@ def _recorded(out: Path) -> list[dict[str, Any]]:
 
 
 def kills(seed: int, amount: int, progress: Callable[[], None]) -> Tally:
-    """`kill -9` and a power cut before each fsync, rename and unlink of a run."""
+    """`kill -9` before each fsync, rename and unlink of a run, and a power cut before each fsync."""
     tally = Tally("kills at file operations")
     for algorithm in ALGORITHMS[:amount]:
         with tempfile.TemporaryDirectory() as folder:

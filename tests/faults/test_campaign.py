@@ -10,7 +10,7 @@ from tests.faults import campaign
 from tests.faults.tally import LostError, Tally, WrongError
 
 LEAST = {
-    "kills": 100, "full-disks": 90, "run-directories": 200, "caches": 600, "sweeps": 40, "uploads": 3000,
+    "kills": 80, "full-disks": 90, "run-directories": 200, "caches": 600, "sweeps": 40, "uploads": 3000,
     "packed-uploads": 1500, "weights": 60, "settings": 500, "data": 80, "logit-caches": 40, "students": 30,
     "hugging-face-folders": 30,
 }  # fmt: skip

@@ -22,7 +22,8 @@ from tests.command_line import rounds_of
 from tests.flower.federations import NODE_OF, NODES, bits_of, deployed, experiment
 from tests.flower.grid import LocalGrid
 
-ALGORITHMS = ["fedavg", "feddf", "fedbe", "fed-et", "scaffold", "moon", "ds-fl", "decentralised-logits", "fedgkt"]
+# Each kind of message. FedProx, FedAvgM, FedBE, v-distillation and one-shot send what FedAvg and FedDF send.
+ALGORITHMS = ["fedavg", "feddf", "fed-et", "scaffold", "moon", "ds-fl", "decentralised-logits", "fedgkt"]
 
 
 def served(made: fedfuse.Experiment, grid: LocalGrid, out: Path, **settings: float | bool) -> None:

@@ -1,4 +1,4 @@
-"""`python -m tests.invariant.peak WORKERS FOLDER CLIENTS...`: a round with each number of clients in turn.
+"""`python -m tests.invariant.peak FOLDER WORKERS:CLIENTS...`: a round with each number of clients in turn.
 
 After each it prints the most memory that this process ever had.
 
@@ -15,8 +15,9 @@ from pathlib import Path
 import fedfuse
 
 
-def main(workers: int, folder: Path, *numbers: int) -> None:
-    for clients in numbers:
+def main(folder: Path, *numbers: str) -> None:
+    for number in numbers:
+        workers, clients = map(int, number.split(":"))
         experiment = fedfuse.Experiment(
             data={"source": "synthetic", "examples": 2000, "classes": 3, "shape": [16], "validation": 0},
             partition={"scheme": "iid", "clients": clients},
@@ -24,11 +25,11 @@ def main(workers: int, folder: Path, *numbers: int) -> None:
             local={"steps": 1, "batch_size": 2},
             run={"rounds": 1, "workers": workers},
         )
-        run = fedfuse.run(experiment, folder / str(clients))
+        run = fedfuse.run(experiment, folder / f"{workers}-{clients}")
         assert len(run.final.cohort) == clients
         assert run.final.rejected == {}
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)  # kB
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 import urllib.request
 from pathlib import Path
 
-from tests.command_line import SMALL, CommandLine
+from tests.command_line import ENOUGH, SMALL, CommandLine
 from tests.reports.written import a_run
 
 
@@ -71,11 +72,13 @@ def test_export_writes_numbers_and_pictures(cli: CommandLine, tmp_path: Path) ->
 
 def test_watch_serves_until_it_is_interrupted(cli: CommandLine, tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", [0.5], rounds=2)
-    with cli.started("watch", run, "--no-open", env={"PYTHONUNBUFFERED": "1"}) as process:
-        assert process.stdout is not None
-        address = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
-        assert address is not None
+    with cli.forked("watch", run, "--no-open") as process:
+        end = time.monotonic() + ENOUGH
+        while (address := re.search(r"http://127\.0\.0\.1:\d+/", process.out)) is None:
+            assert process.poll() is None, process.err
+            assert time.monotonic() < end
+            time.sleep(0.01)
         with urllib.request.urlopen(address[0], timeout=60) as answer:
             assert "1 of 2 rounds" in answer.read().decode()
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
+        assert process.wait().code == 0

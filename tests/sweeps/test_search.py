@@ -212,7 +212,7 @@ def test_killed_in_mid_trial_it_ends_as_if_it_had_not_been(cli: CommandLine, tmp
     words += ("--param", "local.lr=0.001..1:log", "--param", "local.batch_size=16,32", "--workers", "1")
     assert cli.here(*words, "--out", tmp_path / "whole").code == 0
     killed = tmp_path / "killed"
-    with cli.started(*words, "--out", killed) as process:
+    with cli.forked(*words, "--out", killed) as process:
         end = time.monotonic() + ENOUGH
         while not (killed / "trial-0001/rounds.jsonl").exists():
             assert time.monotonic() < end

@@ -13,33 +13,59 @@ import pytest
 
 from fedfuse.records import events
 from fedfuse.terminal import streams
-from tests.command_line import ENOUGH, SMALL, CommandLine, environment, models_of
+from tests.command_line import ENOUGH, SMALL, CommandLine, CommandResult, environment, models_of
 
 FEDFUSE = str(Path(sys.executable).parent / "fedfuse")
-QUICK = (*SMALL, "-r", "1", "--workers", "1", "--no-report")
+# Data that is made up: digits would import scikit-learn.
+QUICK = (
+    *SMALL,
+    "-r",
+    "1",
+    "--workers",
+    "1",
+    "--no-report",
+    "--set",
+    "data.source=synthetic",
+    "--set",
+    "data.examples=600",
+)
 
 
-def shell(command: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["sh", "-c", command], capture_output=True, text=True, timeout=ENOUGH, env=environment(env), check=False
-    )
+@pytest.fixture(scope="module")
+def as_usual(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The models of the run with streams."""
+    run = tmp_path_factory.mktemp("usual") / "run"
+    assert CommandLine().here(*QUICK, "--out", run).code == 0
+    return models_of(run)
 
 
-@pytest.mark.parametrize("closed", [">&-", ">&- 2>&- <&-"], ids=["output", "all streams"])
-def test_a_run_without_streams_is_a_run(cli: CommandLine, closed: str, tmp_path: Path) -> None:
-    arguments = " ".join(QUICK)
-    process = shell(f"{FEDFUSE} {arguments} --out {tmp_path}/run {closed}")
-    assert (process.returncode, process.stderr) == (0, "")
-    assert cli.here(*QUICK, "--out", tmp_path / "as usual").code == 0
+def test_a_run_without_any_stream_is_a_run(as_usual: dict[str, str], tmp_path: Path) -> None:
+    command = f"{FEDFUSE} {' '.join(QUICK)} --out {tmp_path}/run >&- 2>&- <&-"
+    process = subprocess.run(["sh", "-c", command], timeout=ENOUGH, env=environment({}), check=False)
+    assert process.returncode == 0
     # No file took the place of a closed stream, so nothing was printed into one.
-    assert models_of(tmp_path / "run") == models_of(tmp_path / "as usual")
+    assert models_of(tmp_path / "run") == as_usual
 
 
-def test_an_output_of_ascii_gets_ascii(tmp_path: Path) -> None:
-    process = shell(f"{FEDFUSE} {' '.join(QUICK)} --out {tmp_path}/run", PYTHONIOENCODING="ascii")
-    assert (process.returncode, process.stderr) == (0, "")
-    assert process.stdout.startswith("small - fedavg - 1 rounds\n")
-    assert process.stdout.isascii()
+def test_a_run_without_output_is_a_run(cli: CommandLine, as_usual: dict[str, str], tmp_path: Path) -> None:
+    def close_output() -> None:
+        os.close(1)
+        sys.stdout = None  # type: ignore[assignment]  # as Python starts without an output
+
+    with cli.forked(*QUICK, "--out", tmp_path / "run", before=close_output) as process:
+        assert process.wait() == CommandResult(0, "", "")
+    assert models_of(tmp_path / "run") == as_usual
+
+
+def test_an_output_of_ascii_gets_ascii(cli: CommandLine, tmp_path: Path) -> None:
+    def ascii_output() -> None:
+        sys.stdout = open(1, "w", encoding="ascii", closefd=False)  # noqa: SIM115 - as with PYTHONIOENCODING=ascii
+
+    with cli.forked(*QUICK, "--out", tmp_path / "run", before=ascii_output) as process:
+        result = process.wait()
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("small - fedavg - 1 rounds\n")
+    assert result.out.isascii()
 
 
 def test_what_an_encoding_lacks_is_written_otherwise() -> None:
@@ -51,16 +77,16 @@ def test_what_an_encoding_lacks_is_written_otherwise() -> None:
 def test_a_signal_ends_a_run_with_a_word(cli: CommandLine, name: str, workers: str, tmp_path: Path) -> None:
     """To the whole group, as a terminal sends it: no worker may answer for itself."""
     number, run = signal.Signals[name], tmp_path / "run"
-    with cli.started(*SMALL, "-r", "5000", "--workers", workers, "--out", run) as process:
+    with cli.forked(*SMALL, "-r", "5000", "--workers", workers, "--out", run) as process:
         end = time.monotonic() + ENOUGH
         while not (run / "rounds.jsonl").exists() and time.monotonic() < end:
             time.sleep(0.01)
         os.killpg(process.pid, number)
-        result, _ = process.communicate(timeout=ENOUGH)
-    assert process.returncode == 128 + number
-    assert result.splitlines()[-1] == streams.STOPPED
-    assert "Traceback" not in result
-    assert "KeyboardInterrupt" not in result
+        result = process.wait()
+    assert result.code == 128 + number
+    assert result.err.splitlines()[-1] == streams.STOPPED
+    assert "Traceback" not in result.text
+    assert "KeyboardInterrupt" not in result.text
     last = events.read(run / "events.jsonl")[-1]
     assert (last.kind, last.text) == ("stopped", "keyboard interrupt" if name == "SIGINT" else name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import ssl
@@ -129,30 +130,30 @@ def ends(pid: int, seconds: float) -> bool:
     return True
 
 
+def start_a_child(folder: Path) -> None:
+    """Start a process that starts another, say its number, and wait."""
+    code = (
+        "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
+        f"open({str(folder / 'grandchild')!r}, 'w').write(str(p.pid)); time.sleep(60)"
+    )
+    with Processes(folder, environment(folder)) as made:
+        made.start("child", python(code))
+        (folder / "child").write_text(str(made.pid("child")))
+        time.sleep(60)
+
+
 def test_nothing_outlives_a_killed_parent(tmp_path: Path) -> None:
     """Neither what it started nor what that started in turn, as an executor starts apps."""
-    child = (
-        "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
-        f"open({str(tmp_path / 'grandchild')!r}, 'w').write(str(p.pid)); time.sleep(60)"
-    )
-    code = f"""
-from pathlib import Path
-from fedfuse.flower.loopback.processes import Processes, environment
-import sys, time
-with Processes(Path({str(tmp_path)!r}), environment(Path({str(tmp_path)!r}))) as made:
-    made.start("child", [Path(sys.executable).name, "-c", {child!r}])
-    grandchild = Path({str(tmp_path / "grandchild")!r})
-    while not (grandchild.exists() and grandchild.read_text()):
+    parent = multiprocessing.get_context("fork").Process(target=start_a_child, args=(tmp_path,))
+    parent.start()
+    files, deadline = [tmp_path / "child", tmp_path / "grandchild"], time.monotonic() + 60
+    while not all(file.exists() and file.read_text() for file in files):
+        assert parent.is_alive()
+        assert time.monotonic() < deadline
         time.sleep(0.1)
-    print(made.pid("child"), flush=True)
-    time.sleep(60)
-"""
-    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    pids = [int(parent.stdout.readline()), int((tmp_path / "grandchild").read_text())]
-    parent.send_signal(signal.SIGKILL)
-    parent.communicate()
-    left = [pid for pid in pids if not ends(pid, 10.0)]
+    parent.kill()
+    parent.join()
+    left = [pid for pid in (int(file.read_text()) for file in files) if not ends(pid, 10.0)]
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     assert not left

@@ -60,8 +60,8 @@ class SendNeighbours:
 class RelayPredictions:
     """Stores the predictions of this round for the next, and what clients measured of their models.
 
-    A client is left out if a row of its probabilities does not sum to 1, or if what it measured cannot be: its model
-    and its score are then those of its last round.
+    A client is left out if a row of its probabilities does not sum to 1, or if a score that it measured is impossible:
+    its model and its score are then those of its last round.
     """
 
     public: PublicRows
@@ -104,7 +104,7 @@ class RelayPredictions:
 
 
 def score_problem(metrics: Mapping[str, float]) -> str | None:
-    """Return why what a client measured cannot be, or None."""
+    """Return why the scores that a client measured are impossible, or None."""
     bounds = {ACCURACY: 1.0, LOSS: math.inf, VALIDATION: 1.0}
     for name, high in bounds.items():
         value = metrics.get(name, math.nan if name != VALIDATION else 0.0)

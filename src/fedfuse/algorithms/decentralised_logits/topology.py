@@ -43,7 +43,7 @@ class Complete:
 
 @dataclass(frozen=True)
 class RandomNeighbours:
-    """Each client draws `count` neighbours, in each round. That of another need not draw it."""
+    """Each client draws `count` neighbours in each round. Neighbours need not draw each other."""
 
     count: int = 2
 

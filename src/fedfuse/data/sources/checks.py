@@ -1,4 +1,4 @@
-"""Data that cannot teach is refused when it is loaded: one sentence with the row or the label, and the remedy."""
+"""Refuse data that cannot be learned, when it is loaded. The error names the row or the label, and the remedy."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def encode_federation(
 ) -> Federation:
     """Return the federation with token ids for texts, and its tokenizer.
 
-    A tokenizer that is trained sees the texts of the pool only: a vocabulary of the clients' texts would tell of them.
+    A tokenizer is trained on the texts of the pool only: a vocabulary of the clients' texts would reveal their words.
     """
     chosen = _choose(federation, tokenizer, vocabulary, max_length, archs, location)
     for arch in archs:
