@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -50,7 +51,9 @@ class Result:
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, (json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n").encode())
+        text = json.dumps(asdict(self), indent=1, ensure_ascii=False)
+        text = re.sub(r"\[[^][{}\"]*\]", lambda curve: " ".join(curve[0].split()), text)  # a line for each curve
+        write_whole(path, f"{text}\n".encode())
 
     @staticmethod
     def read(path: Path) -> Result:
