@@ -57,8 +57,9 @@ def dirichlet(
     sizes = best.sum(0)
     raise FedfuseError(
         f"dirichlet: in {tries} draws with alpha {alpha:g}, client {sizes.argmin()} of {clients} got at most "
-        f"{sizes.min()} examples, fewer than partition.min_size = {min_size}: raise partition.alpha, lower it or "
-        "partition.clients, or use dirichlet-prior or dirichlet-recut, whose clients have equal sizes"
+        f"{sizes.min()} examples, fewer than partition.min_size = {min_size}: raise partition.alpha, lower "
+        "partition.min_size or partition.clients, or use dirichlet-prior or dirichlet-recut, whose clients have equal "
+        "sizes"
     )
 
 

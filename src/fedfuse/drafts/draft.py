@@ -39,7 +39,7 @@ def text(seen: Seen, plan: Plan) -> str:
     comments = {
         "data": {
             "size": f"all are resized to so many pixels a side; {seen.reasons.get('size', 'as it was set')}",
-            "label": f"chosen as {seen.reasons['label']}" if "label" in seen.reasons else "the column of labels",
+            "label": f"chosen {seen.reasons['label']}" if "label" in seen.reasons else "the column of labels",
             "features": f"left out: {left_out}" if left_out else "the columns of numbers and categories",
             "validation": "share of the training data that the server keeps, to choose between models",
         },
@@ -76,9 +76,16 @@ def text(seen: Seen, plan: Plan) -> str:
 def _lines(settings: Mapping[str, Any], comments: Mapping[str, str]) -> list[str]:
     lines = []
     for key, value in settings.items():
-        line = tomli_w.dumps({key: value}, multiline_strings=False).strip().replace("\n", " ")
+        line = f"{key} = {_toml(value)}"
         lines.append(f"{line:{WIDTH}}  # {comments[key]}" if comments.get(key) else line)
     return lines
+
+
+def _toml(value: Any) -> str:
+    """Return a value as TOML, in one line."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return tomli_w.dumps({"value": value}).strip().removeprefix("value = ")
 
 
 def write(content: str, file: Path) -> None:

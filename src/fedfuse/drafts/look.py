@@ -64,7 +64,7 @@ def look(name: str, settings: Mapping[str, Any], user: str | None, location: Loc
         if user is not None and user not in table.features:
             raise FedfuseError(f"{name} has no column {user!r}: --client names one of {', '.join(table.features)}")
         if "label" not in settings and (label := _label(table, how)) is not None:
-            chosen["label"], reasons["label"] = label, "by its name" if label.lower() in LABELS else "the likeliest"
+            chosen["label"], reasons["label"] = label, "by its name" if label.lower() in LABELS else "by its few values"
             how = Reading(**{**vars(how), "label": label})
         user = user or _user(table, how)
         columns = choose(name, table, Reading(**{**vars(how), "users": (user,) if user else ()}))
