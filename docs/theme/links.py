@@ -2,11 +2,13 @@
 
 Pages link to the source, to CONTRIBUTING and so on by relative paths, which whoever reads the repository can follow.
 For the site, each file that is reached in this way is added under `repository/`: Markdown as it is, a folder as a
-list, a picture as a picture, anything else as a page that shows it. Links are then turned to these pages.
+list, a picture as a picture, a notebook with its outputs, anything else as a page that shows it. Links are then turned
+to these pages.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from os.path import relpath
@@ -107,5 +109,25 @@ def _page(path: Path, root: Path) -> str:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         return text
+    if path.suffix == ".ipynb":
+        return UNSEARCHED + "\n\n".join(map(_cell, json.loads(text)["cells"])) + "\n"
     language = LANGUAGES.get(path.suffix, "text")
     return f'{UNSEARCHED}# {name}\n\n`````{language} linenums="1"\n{text}`````\n'
+
+
+def _cell(cell: dict[str, Any]) -> str:
+    """A cell of a notebook as Markdown: its text, or its code and what that shows."""
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        return source
+    shown = [_output(output.get("data", {"text/plain": output.get("text", "")})) for output in cell["outputs"]]
+    return "\n\n".join([f"`````python\n{source}\n`````", *shown])
+
+
+def _output(data: dict[str, Any]) -> str:
+    if "image/png" in data:
+        return f'<img alt="" src="data:image/png;base64,{"".join(data["image/png"]).strip()}">'
+    if "text/html" in data:
+        lines = "".join(data["text/html"]).splitlines()
+        return f"<div>{''.join(line.strip() for line in lines)}</div>"  # Markdown would end it at an empty line
+    return f"`````text\n{''.join(data['text/plain']).rstrip()}\n`````"

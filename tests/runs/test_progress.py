@@ -10,10 +10,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 
 import fedfuse
 from fedfuse import notebook
+from fedfuse.fusion import AdamCosine
 from fedfuse.records.record import RoundRecord
 from fedfuse.runs.display import Display
 from fedfuse.runs.progress import InNotebook, Lines, Live, TimeLeft, from_python
@@ -100,7 +102,7 @@ def cell(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
     monkeypatch.setitem(sys.modules, "IPython.display", module)
     monkeypatch.setattr(notebook, "OFTEN", 0.0)
-    monkeypatch.setattr(Console, "is_jupyter", True, raising=False)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     return texts
 
 
@@ -124,3 +126,15 @@ def test_the_display_of_the_caller_is_used_as_it_is() -> None:
     own = Lines(Console(file=io.StringIO()))
     with from_python(own, True) as shown:
         assert shown is own
+
+
+def test_run_and_fuse_find_the_notebook(cell: list[str], tmp_path: Path) -> None:
+    fedfuse.run(tiny(rounds=1), tmp_path / "run")
+    assert cell[-1].startswith("experiment · fedavgm · 1 rounds · accuracy 0.")
+    cell.clear()
+    fedfuse.run(tiny(rounds=1), tmp_path / "off", progress=False)
+    assert cell == []
+    net, x = torch.nn.Linear(4, 3), torch.randn(16, 4)
+    fedfuse.fuse(net, net, x, distiller=AdamCosine(steps=2, batch_size=8))
+    assert cell[0] == "teacher 1: 16 of 16"
+    assert cell[-2:] == ["distilling: 2 of 2", ""]
