@@ -20,7 +20,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, create_model, field_validator
 
-from fedfuse.types import FedfuseError
+from fedfuse.errors import FedfuseError
 
 Function = Callable[..., Any]
 NONE = "none"  # how a file states None for a setting whose default is something else: TOML has no null

@@ -35,7 +35,7 @@ def test_a_run_continues_and_writes_numbers_claims_and_page(cli: CommandLine, tm
     arguments = ("papers", "run", *QUICK, "--out", str(out), "--results", str(kept))
     first = cli.here(*arguments)
     assert first.code == 0, first.text
-    assert "not decided by these seeds" in first.out or "holds" in first.out
+    assert "FedDF is above FedAvg" in first.out
     assert (out / "report.html").is_file()
     records = {path: path.read_bytes() for path in out.rglob("rounds.jsonl")}
     assert cli.here(*arguments).code == 0

@@ -130,8 +130,8 @@ def test_rounds_that_were_not_evaluated_are_no_points_of_a_curve(tmp_path: Path)
     (by_bytes,) = figures["accuracy-by-bytes"].series
     assert by_bytes.x == pytest.approx([1600 / 1e6, 3200 / 1e6])  # 800 bytes a round, evaluated or not
     text = html.body(page)
-    assert "test accuracy after 4 rounds; its best is 70.00\xa0% in round 4." in text
+    assert "fedavg ends at 70.00\xa0% test accuracy after 4 rounds" in text
 
 
 def test_a_run_without_an_evaluated_round_says_so(tmp_path: Path) -> None:
-    assert report_of([a_run(tmp_path / "run", [None, None], rounds=6)]).subtitle == "No round has been evaluated yet."
+    assert report_of([a_run(tmp_path / "run", [None, None], rounds=6)]).decision == "No round has been evaluated yet."

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from fedfuse.commands.options import DataDir, Set, dotted_settings, look_in, out, out_path
-from fedfuse.config.experiment import load
-from fedfuse.types import FedfuseError
+from fedfuse.commands.options import DataDir, Set, dotted_settings, importing, look_in, out, out_path
+from fedfuse.errors import FedfuseError
 
 if TYPE_CHECKING:
     from fedfuse.flower.machines.machine import Place
@@ -24,7 +22,8 @@ HERE = Path()
 @contextmanager
 def _with_flower() -> Iterator[None]:
     try:
-        yield
+        with importing():
+            yield
     except ImportError as error:
         raise FedfuseError(f"`fedfuse flower` needs Flower ({error}): pip install 'fedfuse[flower]'") from error
 
@@ -53,6 +52,7 @@ def init(
     All nodes take part in each round; `--set run.fraction=0.5` asks half of them.
     """
     with _with_flower():
+        from fedfuse.config.experiment import load
         from fedfuse.flower.machines.folders import Plan, make
     look_in(data_dir)
     settings = {"run.fraction": 1.0, **dotted_settings(set_, partition__clients=len(node))}
@@ -154,6 +154,8 @@ def status(
 ) -> None:
     """At the server: show nodes, rounds and refusals."""
     with _with_flower():
+        from rich.table import Table
+
         from fedfuse.flower.machines.status import status as read_status
     now = read_status(_server(folder), of)
     table = Table("node", "state", "client", "accepted", "refused", box=None, header_style="bold")
@@ -164,7 +166,7 @@ def status(
     if now.problem is not None:
         out.print(now.problem, highlight=False, markup=False, soft_wrap=True)
     where = "no run yet" if now.run is None else f"{now.run.name}: round {now.rounds} of {now.total}, {now.state}"
-    accuracy = "" if now.last is None else f", accuracy {100 * now.last.test_accuracy:.2f} %"
+    accuracy = "" if now.accuracy is None else f", accuracy {100 * now.accuracy:.2f} %"
     out.print(where + accuracy, highlight=False)
     for number, who, reason in now.refusals:
         out.print(f"  round {number}: {who} {reason}", highlight=False, markup=False, soft_wrap=True)

@@ -7,12 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fedfuse.commands.options import DataDir, check_writable, dotted_settings, look_in, out, out_path
-from fedfuse.data.sources.location import Location
-from fedfuse.drafts.draft import already_exists, draft, write
-from fedfuse.drafts.look import facts, look
-from fedfuse.terminal import tables
-from fedfuse.types import FedfuseError
+from fedfuse.commands.options import DataDir, check_writable, dotted_settings, importing, look_in, out, out_path
+from fedfuse.errors import FedfuseError
 
 app = typer.Typer()
 FILE = "experiment.toml"
@@ -37,6 +33,12 @@ def init(
     data_dir: DataDir = None,
 ) -> None:
     """Look at data, print what it holds, and write an experiment that runs as it stands. No file is overwritten."""
+    with importing():
+        from fedfuse.data.sources.location import Location
+        from fedfuse.drafts.draft import already_exists, draft, write
+        from fedfuse.drafts.look import facts, look
+        from fedfuse.terminal import tables
+
     look_in(data_dir)
     file = out_file or Path(FILE)
     if file.exists() and not file.is_dir():

@@ -71,13 +71,15 @@ def report_of(paths: Sequence[Path], target: float | None = None) -> Report:
 
 
 def _without_rounds(runs: Sequence[StoredRun], sections: Sequence[Section]) -> Report:
-    """Return the page of runs that have not finished a round: how far their start is."""
+    """Return the page of runs that have no evaluated round yet: how far their start is."""
     run = runs[-1]
     name = f"{run.experiment.name}: {run.experiment.algorithm.name}"
     return Report(name, _subtitle(run), sections, _start(run))
 
 
 def _start(run: StoredRun) -> str:
+    if run.history:
+        return "No round has been evaluated yet."
     if run.events and run.events[-1].kind == "stopped":
         return f"Stopped before round 1 ended: {run.events[-1].text}"
     states = Marker.states(run.path / SCRATCH)

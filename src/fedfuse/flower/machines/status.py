@@ -12,7 +12,7 @@ from fedfuse.flower.machines.machine import Place
 from fedfuse.flower.roster import saved_roster
 from fedfuse.records import events, record
 from fedfuse.records.directory import EVENTS, EXPERIMENT, ROUNDS
-from fedfuse.records.record import RoundRecord
+from fedfuse.records.record import RoundRecord, accuracies
 from fedfuse.types import FedfuseError
 
 RECENT = 10  # refusals that are listed
@@ -36,7 +36,7 @@ class Status:
     rounds: int  # finished
     total: int
     state: str  # the kind of the last event that begins or ends a run; none
-    last: RoundRecord | None
+    accuracy: float | None  # of the last evaluated round
     refusals: Sequence[tuple[int, str, str]]  # round, node or client, reason: the last RECENT
     problem: str | None  # why the SuperLink could not be asked
 
@@ -65,8 +65,8 @@ def status(place: Place, run: Path | None = None) -> Status:
         for client, reason in outcome.rejected.items()
     ]
     total = 0 if run is None else load(run / EXPERIMENT).run.rounds
-    last = history[-1] if history else None
-    return Status(nodes, run, len(history), total, _run_state(run), last, refusals[-RECENT:], problem)
+    accuracy = next(reversed(accuracies(history).values()), None)
+    return Status(nodes, run, len(history), total, _run_state(run), accuracy, refusals[-RECENT:], problem)
 
 
 def _newest(runs: Path) -> Path | None:
