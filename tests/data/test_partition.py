@@ -63,7 +63,7 @@ def test_dirichlet_keeps_its_floor(least: int, seed: int) -> None:
 
 def test_dirichlet_that_cannot_be_says_who_is_too_small_and_what_to_change() -> None:
     with pytest.raises(
-        FedfuseError, match=r"in 5 draws with alpha 0.01, client \d+ of 20 .* min_size = 10: raise partition\.alpha"
+        FedfuseError, match=r"in 5 draws with alpha 0.01, client \d+ of 20 .*min_size = 10: raise partition\.alpha"
     ):
         SCHEMES["dirichlet"](labelled(300, 3), 20, rng.generator(0, "x"), alpha=0.01, min_size=10, tries=5)
     with pytest.raises(FedfuseError, match="client 10 would have fewer"):
