@@ -17,6 +17,8 @@ import pytest
 
 from tests.command_line import ROOT, environment
 
+ENOUGH = 900  # seconds, on however busy a machine
+
 setuptools = pytest.importorskip("setuptools", minversion="77", reason="wheels are built by setuptools 77 or newer")
 
 
@@ -28,7 +30,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / name, folder)
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*build, "--wheel-dir", str(folder / "dist"), str(folder)], check=True, timeout=300)
+    subprocess.run([*build, "--wheel-dir", str(folder / "dist"), str(folder)], check=True, timeout=ENOUGH)
     (file,) = (folder / "dist").iterdir()
     return file
 
@@ -66,7 +68,7 @@ def test_a_fresh_environment_runs_an_experiment(wheel: Path, tmp_path: Path) -> 
     venv.create(tmp_path / "env", with_pip=False)
     python = tmp_path / "env/bin/python"
     install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*install, str(wheel)], check=True, timeout=300)
+    subprocess.run([*install, str(wheel)], check=True, timeout=ENOUGH)
     (packages,) = (tmp_path / "env/lib").glob("python*/site-packages")
     # A path file in a path file is not read, so the editable fedfuse of this environment stays out.
     (packages / "packages.pth").write_text(sysconfig.get_path("purelib"))
@@ -77,7 +79,7 @@ def test_a_fresh_environment_runs_an_experiment(wheel: Path, tmp_path: Path) -> 
         env={**environment(None), "PYTHONPATH": ""},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=ENOUGH,
     )
     assert process.returncode == 0, process.stderr
     assert (tmp_path / "run/report.html").is_file()

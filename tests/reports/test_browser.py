@@ -14,7 +14,6 @@ import pytest
 
 from fedfuse.records import record
 from fedfuse.reports import report
-from fedfuse.reports.html import shared_name
 from fedfuse.reports.watch import server
 from tests.reports.written import a_round, a_run, distilled
 
@@ -222,8 +221,10 @@ def test_pages_that_share_plotly_draw_or_say_what_is_missing(browser: Browser, t
     browser.open(shared.as_uri())
     browser.until("document.querySelector('svg.main-svg') !== null")
     assert browser.complaints() == []
-    (tmp_path / shared_name()).unlink()
-    browser.open(shared.as_uri())
+    alone = tmp_path / "elsewhere" / shared.name  # elsewhere, since the browser keeps what it has loaded
+    alone.parent.mkdir()
+    shared.rename(alone)
+    browser.open(alone.as_uri())
     browser.until("document.querySelector('.plot').textContent.includes('is not beside this page')")
 
 
