@@ -95,7 +95,7 @@ def write_page(folder: Path, machine: Machine, expires: datetime) -> None:
     python = machine.versions["python"]
     if machine.role == "server":
         values = {"server": machine.server, "port": machine.port, "python": python, "expires": f"{expires:%Y-%m-%d}"}
-        _write(folder / "README.md", template("README-server.md", values))
+        _write(folder / "README.md", template("README-server.txt", values))
         return
     data = "It reads its share of the experiment's data, for trying things out."
     if machine.data:
@@ -105,7 +105,7 @@ def write_page(folder: Path, machine: Machine, expires: datetime) -> None:
             "They do not leave the node."
         )
     values = {"name": machine.name, "server": machine.server, "port": machine.port, "python": python, "data": data}
-    _write(folder / "README.md", template("README-node.md", values))
+    _write(folder / "README.md", template("README-node.txt", values))
 
 
 def write_overview(out: Path, server: Machine, nodes: Sequence[str], expires: datetime) -> None:
@@ -114,7 +114,7 @@ def write_overview(out: Path, server: Machine, nodes: Sequence[str], expires: da
     rows += [f"| `{name}` | the node {name} | [{name}/README.md]({name}/README.md) |" for name in nodes]
     values = {"server": server.server, "count": f"{len(nodes)} node{'s' if len(nodes) > 1 else ''}"}
     values |= {"experiment": server.experiment, "rows": "\n".join(rows), "expires": f"{expires:%Y-%m-%d}"}
-    _write(out / "README.md", template("README.md", values))
+    _write(out / "README.md", template("README.txt", values))
 
 
 def _write(path: Path, text: str) -> None:
