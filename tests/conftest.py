@@ -22,7 +22,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 # What takes longest comes first, so that no test process is left with it at the end. Tests with worker processes are
 # then together in one test process, where they find the workers of the tests before them.
-FIRST = ("tests/devices/test_devices.py", "tests/docs/test_site.py", "tests/faults", "tests/engines", "tests/invariant")
+FIRST = ("tests/compute/test_devices.py", "tests/docs/test_site.py", "tests/faults", "tests/engines", "tests/invariant")
 FIRST += ("tests/reports/test_browser.py", "tests/tracking")
 
 

@@ -11,8 +11,8 @@ PACKAGE = Path(fedfuse.__file__).parent
 LAYERS = """
 errors
 types
-batches bounds codec devices dotted facts files notebook optimizers packing rng select signature threads tree
-feed local_settings models
+bounds codec compute dotted facts files notebook packing rng select signature tree
+local_settings models
 predict
 data
 context evaluate

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedfuse.optimizers import SGD, Adam, LossScale, Optimizer
+from fedfuse.compute.optimizers import SGD, Adam, LossScale, Optimizer
 
 CPU = torch.device("cpu")
 

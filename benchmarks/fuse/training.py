@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedfuse import rng
-from fedfuse.batches import Batch, forward, images_of, length, rows_of
+from fedfuse.compute.batches import Batch, forward, images_of, length, rows_of
 from fedfuse.data.augment import augmentation
 from fedfuse.evaluate import accuracy
 from fedfuse.fusion.table import TensorPool

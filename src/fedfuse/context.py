@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfuse import models, rng
-from fedfuse.batches import set_precision
+from fedfuse.compute.batches import set_precision
 from fedfuse.data.discrepancy import ClientDiscrepancies
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation

@@ -13,10 +13,10 @@ from time import perf_counter
 import torch
 from torch import Tensor, nn
 
-from fedfuse.batches import forward, to_device
-from fedfuse.feed import Feed
-from fedfuse.feed import Pool as Pool
-from fedfuse.threads import cores
+from fedfuse.compute.batches import forward, to_device
+from fedfuse.compute.feed import Feed
+from fedfuse.compute.feed import Pool as Pool
+from fedfuse.compute.threads import cores
 
 # Rows of a batch when a net only predicts. On 3x32x32, ResNet-8 took 1.4 to 1.9 times as long per image with 512, whose
 # activations exceed the cache. Smaller inputs would be faster with more rows, but they lose less.

@@ -13,11 +13,11 @@ import pytest
 import typer
 
 import fedfuse
-from fedfuse import devices
 from fedfuse.algorithms import ALGORITHMS
 from fedfuse.commands import completion, defaults
 from fedfuse.commands.app import app
 from fedfuse.commands.options import dotted_settings
+from fedfuse.compute import devices
 from fedfuse.config.experiment import builtin
 from fedfuse.config.parts import PARTS
 from fedfuse.data.generators.training import Trainer

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
 
 import fedfuse
-from fedfuse.batches import forward, rows_of
+from fedfuse.compute.batches import forward, rows_of
 from fedfuse.data.sources import load
 from fedfuse.data.sources.location import Location
 from fedfuse.evaluate import accuracy

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from fedfuse import FedfuseError, fuse
-from fedfuse.batches import forward, rows_of, trim_padding
+from fedfuse.compute.batches import forward, rows_of, trim_padding
 from fedfuse.fusion import SGD, SWA, AdamCosine, MeanLogits, MeanProbs, MedianLogits
 from fedfuse.in_hand.classes import CompletedTarget, places
 from fedfuse.in_hand.pools import as_pool

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import fedfuse
 from fedfuse import load_model
-from fedfuse.batches import forward
+from fedfuse.compute.batches import forward
 from fedfuse.export.hub_folder import export_hub_folder
 from fedfuse.records.record import RoundRecord
 from fedfuse.runs.display import Silent

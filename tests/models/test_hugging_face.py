@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfuse.batches import forward
+from fedfuse.compute.batches import forward
 from fedfuse.models import Classifier, build, check
 from fedfuse.models.encoder import Encoder
 from fedfuse.models.file import MODEL, Header, load_model, save_model, write_model

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedfuse.compute.optimizers import SGD
 from fedfuse.models import ZOO, build
 from fedfuse.models.one_bit import Gradient, OneBit, binarise, binarised, binary_weights
-from fedfuse.optimizers import SGD
 from fedfuse.types import FedfuseError, Snapshot
 
 WEIGHT = torch.tensor([[0.5, -1.5, 0.0, 2.0], [-0.1, 0.1, -0.3, 0.3]])  # alpha: 1 and 0.2

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedfuse.batches import forward, set_precision
+from fedfuse.compute.batches import forward, set_precision
 from fedfuse.models import TEXT_NETS, Classifier, build, check
 from fedfuse.models.classifier import Trunk, trunk_and_head
 from fedfuse.models.split import halves

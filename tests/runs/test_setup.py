@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import fedfuse
+from fedfuse.compute.threads import cores
 from fedfuse.runs.run import default_path
-from fedfuse.threads import cores
 from tests.command_line import SMALL, CommandLine
 
 EXPERIMENT = SMALL[1]

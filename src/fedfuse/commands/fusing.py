@@ -73,7 +73,8 @@ def fuse(
     with importing():
         import torch
 
-        from fedfuse import devices, signature
+        from fedfuse import signature
+        from fedfuse.compute import devices
         from fedfuse.config.parts import PARTS
         from fedfuse.fusion import AdamCosine, Target
         from fedfuse.in_hand.folder import fuse_to_folder

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedfuse import rng
-from fedfuse.batches import MASK, Batch, copy_rows
+from fedfuse.compute.batches import MASK, Batch, copy_rows
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
 

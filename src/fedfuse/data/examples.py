@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from fedfuse.batches import Batch, copy_rows, lengths_of, rows_of
+from fedfuse.compute.batches import Batch, copy_rows, lengths_of, rows_of
 from fedfuse.data.texts.store import Texts
 from fedfuse.types import FedfuseError
 

@@ -58,7 +58,7 @@ The seed of the run is {{ provenance.seed }}.
 ## Use
 
 ```python
-{{ "import fedfuse.batches\nimport torch" if header.tokenizer else "import fedfuse" }}
+{{ "import fedfuse.compute.batches\nimport torch" if header.tokenizer else "import fedfuse" }}
 
 model = fedfuse.load_model("path/to/this/folder"{{ trust }})
 {% if header.tokenizer -%}
@@ -66,7 +66,7 @@ from tokenizers import Tokenizer
 
 text = Tokenizer.from_file(str(model.tokenizer)).encode("a text to classify")
 inputs = {"input_ids": torch.tensor([text.ids]), "attention_mask": torch.tensor([text.attention_mask])}
-logits = fedfuse.batches.forward(model.net, inputs)
+logits = fedfuse.compute.batches.forward(model.net, inputs)
 {% elif texts -%}
 logits = model.net(input_ids=ids, attention_mask=mask)  # (B, L) each, int64, L up to {{ header.shape[0] }}
 {% else -%}

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfuse import rng
-from fedfuse.batches import forward
+from fedfuse.compute.batches import forward
 from fedfuse.export.hub_folder import choose_model, read_records, refuse_local_net
 from fedfuse.files import write_whole
 from fedfuse.models.classifier import reads_texts

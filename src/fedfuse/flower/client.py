@@ -15,6 +15,7 @@ from flwr.clientapp import ClientApp
 from torch import Tensor
 
 from fedfuse import models
+from fedfuse.compute.threads import threads
 from fedfuse.config.experiment import Experiment, load
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
@@ -25,7 +26,6 @@ from fedfuse.flower.reply_checks import check_model
 from fedfuse.models import precision
 from fedfuse.models.precision import Precision
 from fedfuse.runs.setup import Setup, load_federation, set_up
-from fedfuse.threads import threads
 from fedfuse.types import Failure, FedfuseError, Task, Update, saved_buffers
 
 Own = Examples | tuple[Tensor, Tensor]  # x (N, ...) uint8 images or float32, y (N,) int64

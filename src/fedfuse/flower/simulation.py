@@ -29,7 +29,8 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 from torch import Tensor
 
-from fedfuse import devices
+from fedfuse.compute import devices
+from fedfuse.compute.threads import cores
 from fedfuse.config.experiment import Experiment
 from fedfuse.data.federation import Federation
 from fedfuse.engines import Engine
@@ -42,7 +43,6 @@ from fedfuse.runs.display import Display
 from fedfuse.runs.progress import from_python
 from fedfuse.runs.run import Run, refuse_local_objects, run
 from fedfuse.select import cohort_size
-from fedfuse.threads import cores
 from fedfuse.types import FedfuseError
 
 START = 300.0  # seconds for a first client to answer: Ray starts, and a process imports PyTorch

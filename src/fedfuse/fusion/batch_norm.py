@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from fedfuse import rng
-from fedfuse.batches import Batch, forward
-from fedfuse.feed import Feed, Pool
+from fedfuse.compute.batches import Batch, forward
+from fedfuse.compute.feed import Feed, Pool
 
 
 def recompute_batch_norm(net: nn.Module, pool: Pool, rows: Tensor, batch_size: int, layers: torch.Generator) -> None:

@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedfuse import optimizers, rng
-from fedfuse.batches import Batch, forward, images_of
+from fedfuse import rng
+from fedfuse.compute import optimizers
+from fedfuse.compute.batches import Batch, forward, images_of
+from fedfuse.compute.feed import Feed
 from fedfuse.data.augment import augmentation
-from fedfuse.feed import Feed
 from fedfuse.fusion.labelling import SoftLabels
 from fedfuse.predict import Pool
 from fedfuse.types import NotFiniteError

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedfuse import bounds
 from fedfuse.algorithm import Algorithm
-from fedfuse.batches import images_of
+from fedfuse.compute.batches import images_of
 from fedfuse.context import Context
 from fedfuse.data.augment import augmentation
 from fedfuse.data.federation import Federation

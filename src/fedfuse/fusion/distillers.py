@@ -15,8 +15,9 @@ from typing import Literal, Protocol
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from fedfuse import bounds, optimizers
-from fedfuse.batches import is_float16
+from fedfuse import bounds
+from fedfuse.compute import optimizers
+from fedfuse.compute.batches import is_float16
 from fedfuse.context import Context
 from fedfuse.data.augment import augmentation
 from fedfuse.fusion.batch_norm import recompute_batch_norm

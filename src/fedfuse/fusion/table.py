@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfuse import tree
-from fedfuse.batches import Batch, images_of, length, lengths_of, rows_of
+from fedfuse.compute.batches import Batch, images_of, length, lengths_of, rows_of
 from fedfuse.fusion.spill import BOUND, SpillingRows
 from fedfuse.fusion.target import TargetValue, checked_weight
 from fedfuse.predict import BATCH, Pool, predict

@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fedfuse import devices
+from fedfuse.compute import devices
+from fedfuse.compute.threads import threads as compute_threads
 from fedfuse.data.sources.location import Location
 from fedfuse.evaluate import accuracy
 from fedfuse.fusion.distillers import AdamCosine, Distiller
@@ -25,7 +26,6 @@ from fedfuse.in_hand.readings import NamedModel, all_rows, inputs_hash
 from fedfuse.in_hand.result import Fused, Quality, WeightAverage
 from fedfuse.in_hand.student_folder import check_folder, write_folder
 from fedfuse.in_hand.teachers import Names, Teacher
-from fedfuse.threads import threads as compute_threads
 from fedfuse.types import FedfuseError
 
 POOL, VALIDATION, TEST = "pool", "validation", "test"

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedfuse import devices, rng
+from fedfuse import rng
+from fedfuse.compute import devices
+from fedfuse.compute.threads import threads as compute_threads
 from fedfuse.fusion.distillers import AdamCosine, Distiller
 from fedfuse.fusion.labelling import SoftLabels
 from fedfuse.fusion.loss import Loss, SoftCrossEntropy
@@ -21,7 +23,6 @@ from fedfuse.in_hand.progress import Bars, with_bar
 from fedfuse.in_hand.result import Fused, Judge
 from fedfuse.in_hand.teachers import Names, class_names, each_teacher, logits_of_model
 from fedfuse.predict import device_of, evaluating
-from fedfuse.threads import threads as compute_threads
 from fedfuse.types import FedfuseError, NotFiniteError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedfuse.batches import Batch, forward, length
+from fedfuse.compute.batches import Batch, forward, length
 from fedfuse.data import arrays
 from fedfuse.fusion.spill import SpillingRows
 from fedfuse.fusion.table import TensorPool, logits_of

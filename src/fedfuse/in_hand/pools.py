@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
 from fedfuse import tree
-from fedfuse.batches import MASK, Batch, length
+from fedfuse.compute.batches import MASK, Batch, length
 from fedfuse.fusion.spill import BOUND, SpillingRows
 from fedfuse.fusion.table import TensorPool
 from fedfuse.types import FedfuseError

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 from torch import Tensor
 
-from fedfuse.batches import Batch
+from fedfuse.compute.batches import Batch
 from fedfuse.notebook import LiveLine, in_notebook
 from fedfuse.predict import Pool
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedfuse import bounds
-from fedfuse.batches import Batch, forward
+from fedfuse.compute.batches import Batch, forward
 from fedfuse.context import Nets
 from fedfuse.types import Groups, Snapshot
 

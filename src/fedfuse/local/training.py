@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedfuse.batches import Batch, images_of, is_float16
+from fedfuse.compute.batches import Batch, images_of, is_float16
+from fedfuse.compute.feed import Feed
+from fedfuse.compute.optimizers import SGD, Adam, Optimizer
 from fedfuse.context import Context
 from fedfuse.data.augment import augmentation
-from fedfuse.feed import Feed
 from fedfuse.local.reports import LocalResult, Report
 from fedfuse.local.terms import CrossEntropy, Local, Term
 from fedfuse.local_settings import LocalSettings
-from fedfuse.optimizers import SGD, Adam, Optimizer
 from fedfuse.types import FedfuseError, Groups, Snapshot, Task, Tensors, Update
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from fedfuse import bounds, rng, tree
-from fedfuse.batches import Batch, forward, length
+from fedfuse.compute.batches import Batch, forward, length
 from fedfuse.models import shared_head, split
 from fedfuse.models.catalogue import TEXT_NETS, build, names
 from fedfuse.models.classifier import Shape, zeros

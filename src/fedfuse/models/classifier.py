@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedfuse.batches import Batch, as_called, call
+from fedfuse.compute.batches import Batch, as_called, call
 from fedfuse.types import FedfuseError
 
 # Of one input: (C, H, W) for images, (D,) for flat inputs, (longest length, size of the vocabulary) for texts.

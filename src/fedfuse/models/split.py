@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from fedfuse.batches import as_called, call
+from fedfuse.compute.batches import as_called, call
 from fedfuse.models.classifier import Classifier, Shape, Trunk, zeros
 from fedfuse.types import FedfuseError
 

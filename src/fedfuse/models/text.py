@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedfuse.batches import sequence_lengths
+from fedfuse.compute.batches import sequence_lengths
 from fedfuse.models.classifier import Classifier, Shape, TextTrunk, classify
 
 BAG_WIDTH = 64

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedfuse import devices
+from fedfuse.compute import devices
+from fedfuse.compute.threads import cores
 from fedfuse.config.experiment import Experiment
 from fedfuse.context import Context
 from fedfuse.data.federation import Federation
@@ -54,7 +55,6 @@ from fedfuse.runs.recover import recover
 from fedfuse.runs.result import Run as Run
 from fedfuse.runs.setup import Setup, check_setup, load_federation, set_up
 from fedfuse.select import cohort_size, select
-from fedfuse.threads import cores
 from fedfuse.tracking import trackers
 from fedfuse.types import FedfuseError, ServerState
 

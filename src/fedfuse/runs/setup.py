@@ -10,10 +10,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fedfuse import devices, models, rng
+from fedfuse import models, rng
 from fedfuse.algorithm import Algorithm, Roles, check_parts
-from fedfuse.batches import Batch
 from fedfuse.bounds import OutOfBoundsError
+from fedfuse.compute import devices
+from fedfuse.compute.batches import Batch
+from fedfuse.compute.threads import cores, threads
 from fedfuse.config.experiment import Experiment
 from fedfuse.config.named import ConfigError, Problem
 from fedfuse.context import Context, FreshPool, Nets, assign
@@ -30,7 +32,6 @@ from fedfuse.models.precision import Precision
 from fedfuse.packing import FULL
 from fedfuse.runs.fit import fit, key_of
 from fedfuse.select import cohort_size
-from fedfuse.threads import cores, threads
 from fedfuse.tracking import is_installed
 from fedfuse.types import FedfuseError
 

@@ -20,8 +20,9 @@ from typing import Any
 
 import torch
 
-from fedfuse import codec, devices
+from fedfuse import codec
 from fedfuse.algorithm import Algorithm
+from fedfuse.compute import devices
 from fedfuse.config.experiment import load
 from fedfuse.context import Context
 from fedfuse.data.federation import Federation

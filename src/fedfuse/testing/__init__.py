@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedfuse import codec
 from fedfuse.algorithm import Algorithm
-from fedfuse.batches import forward
+from fedfuse.compute.batches import forward
 from fedfuse.context import Context, Nets
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation

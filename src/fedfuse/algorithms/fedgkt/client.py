@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedfuse import bounds
-from fedfuse.batches import Batch, autocast_of, call, forward
+from fedfuse.compute.batches import Batch, autocast_of, call, forward
+from fedfuse.compute.feed import Feed
 from fedfuse.context import Context
 from fedfuse.data.examples import Examples
-from fedfuse.feed import Feed
 from fedfuse.local.own_model import own_model, own_model_memory
 from fedfuse.local.terms import Local
 from fedfuse.local.training import Training

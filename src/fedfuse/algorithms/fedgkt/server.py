@@ -14,15 +14,15 @@ from fedfuse import bounds, rng
 from fedfuse.algorithm import Roles, named_server
 from fedfuse.algorithms.fedgkt.client import SERVER, TransferLoss, shape_of_features
 from fedfuse.algorithms.fedgkt.features import Received
-from fedfuse.batches import autocast_of, for_loss
+from fedfuse.compute.batches import autocast_of, for_loss
+from fedfuse.compute.feed import Feed
+from fedfuse.compute.optimizers import Adam
 from fedfuse.context import Context
 from fedfuse.evaluate import accuracy
 from fedfuse.facts import Facts, FirstAndLast, Spread, Student
-from fedfuse.feed import Feed
 from fedfuse.fusion.table import logits_of
 from fedfuse.local.training import cuts
 from fedfuse.models.split import Split, joined, parts
-from fedfuse.optimizers import Adam
 from fedfuse.types import FedfuseError, NotFiniteError, ServerState, Snapshot, Task, Update
 
 

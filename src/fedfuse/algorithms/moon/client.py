@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedfuse import bounds
-from fedfuse.batches import Batch, autocast_of, for_loss
+from fedfuse.compute.batches import Batch, autocast_of, for_loss
 from fedfuse.context import Context
 from fedfuse.local.reports import LocalResult
 from fedfuse.local.terms import Local

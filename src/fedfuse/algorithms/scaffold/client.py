@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfuse import tree
-from fedfuse.batches import Batch
+from fedfuse.compute.batches import Batch
 from fedfuse.context import Context
 from fedfuse.local.reports import LocalResult
 from fedfuse.local.terms import Local

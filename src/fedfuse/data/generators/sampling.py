@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from fedfuse import rng as keyed
 from fedfuse import signature
+from fedfuse.compute.threads import threads
 from fedfuse.data.generators.file import load_generator
-from fedfuse.threads import threads
 from fedfuse.types import FedfuseError
 
 BATCH = 256

@@ -23,9 +23,9 @@ from torch.optim import Adam
 from torch.optim.lr_scheduler import OneCycleLR
 
 from fedfuse import bounds, rng
+from fedfuse.compute.threads import threads
 from fedfuse.data.examples import Examples
 from fedfuse.data.generators.net import Decoder, Encoder, Flow, Generator, Shape
-from fedfuse.threads import threads
 from fedfuse.types import FedfuseError
 
 Watch = Callable[[str, int, int, float], None]  # (stage, step, number of steps, loss at this step)

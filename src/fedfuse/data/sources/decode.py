@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfuse.threads import cores
+from fedfuse.compute.threads import cores
 from fedfuse.types import FedfuseError
 
 LARGEST = 4096  # pixels: the side of a resized image

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfuse.batches import Batch
+from fedfuse.compute.batches import Batch
 from fedfuse.data.sources import tables
 from fedfuse.data.sources.checks import first_not_finite
 from fedfuse.data.sources.files import without_dictionaries

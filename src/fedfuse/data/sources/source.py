@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedfuse.batches import Batch
+from fedfuse.compute.batches import Batch
 from fedfuse.data.examples import Examples
 from fedfuse.data.statistics import channel_statistics
 from fedfuse.data.texts.store import ROWS, Texts

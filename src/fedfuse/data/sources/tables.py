@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedfuse import rng
-from fedfuse.batches import select_rows
+from fedfuse.compute.batches import select_rows
 from fedfuse.data.holdout import amount, stratified
 from fedfuse.data.sources.columns import Chosen, choose, describe, kind_of, other_columns
 from fedfuse.data.sources.decode import decode

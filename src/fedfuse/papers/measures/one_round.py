@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from fedfuse.compute.threads import cores
 from fedfuse.config.experiment import Experiment, load
 from fedfuse.data.federation import Federation
 from fedfuse.engines import InProcess
@@ -24,7 +25,6 @@ from fedfuse.round import run_round
 from fedfuse.runs.run import run
 from fedfuse.runs.setup import load_federation, set_up
 from fedfuse.select import cohort_size, select
-from fedfuse.threads import cores
 from fedfuse.types import FedfuseError, ServerState
 
 COMMON, ROUNDS = "common.toml", "rounds"

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from fedfuse import models, rng
 from fedfuse.algorithms.fedavg import fedavg
+from fedfuse.compute.threads import threads
 from fedfuse.context import Context, Nets
 from fedfuse.data.examples import Examples
 from fedfuse.data.federation import Federation
@@ -34,7 +35,6 @@ from fedfuse.papers.measures.toy_picture import draw_panels
 from fedfuse.papers.result import Curves
 from fedfuse.papers.study import PICTURE
 from fedfuse.runs.display import Display
-from fedfuse.threads import threads
 from fedfuse.types import ServerState, Snapshot, Task, Update
 
 ARCH = "mlp:32-32"  # three layers of weights

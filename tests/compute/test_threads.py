@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedfuse import threads
+from fedfuse.compute import threads
 from fedfuse.types import FedfuseError
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import fedfuse
-from fedfuse import optimizers
 from fedfuse.algorithms import ALGORITHMS
+from fedfuse.compute import optimizers
 from fedfuse.context import Nets
 from fedfuse.engines import InProcess
 from fedfuse.round import run_round

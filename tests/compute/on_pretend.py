@@ -15,13 +15,13 @@ import torch
 from torch import nn
 
 import fedfuse
-from fedfuse import devices
 from fedfuse.algorithm import Algorithm
 from fedfuse.algorithms import ALGORITHMS
+from fedfuse.compute import devices
+from fedfuse.compute.feed import Feed
 from fedfuse.context import Context, Nets
 from fedfuse.data.examples import Examples
 from fedfuse.engines import InProcess
-from fedfuse.feed import Feed
 from fedfuse.fusion import (
     SGD,
     SWA,

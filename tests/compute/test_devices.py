@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import fedfuse
-from fedfuse import devices
 from fedfuse.algorithms import fedavg
+from fedfuse.compute import devices
 from fedfuse.context import Nets
 from fedfuse.engines import InProcess
 from fedfuse.engines.engine import attempt
@@ -30,7 +30,7 @@ from tests.command_line import ENOUGH, ROOT, CommandLine, environment
 def test_every_algorithm_and_every_distiller_gives_the_cpus_result() -> None:
     """In a process of its own: a device that is written in Python is registered for good."""
     process = subprocess.run(
-        [sys.executable, "-m", "tests.devices.on_pretend"],
+        [sys.executable, "-m", "tests.compute.on_pretend"],
         capture_output=True, text=True, timeout=ENOUGH, cwd=ROOT, env=environment({}), check=False,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr

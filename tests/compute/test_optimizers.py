@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedfuse.optimizers import SGD, Adam, Optimizer
+from fedfuse.compute.optimizers import SGD, Adam, Optimizer
 
 Pair = tuple[Callable[[list[nn.Parameter]], Optimizer], Callable[[list[nn.Parameter]], torch.optim.Optimizer]]
 

@@ -13,8 +13,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from fedfuse import devices
-from fedfuse.batches import Batch, columns_up_to, copy_rows, lengths_of, nbytes, pin, to_device, trim_padding
+from fedfuse.compute import devices
+from fedfuse.compute.batches import Batch, columns_up_to, copy_rows, lengths_of, nbytes, pin, to_device, trim_padding
 
 Fed = tuple[Batch, Tensor]  # inputs (B, ...) and what belongs to them (B, ...)
 
