@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -68,6 +68,9 @@ def export_onnx(
 class _Normalised(nn.Module):
     """The net with the normalisation of its inputs in front."""
 
+    mean: Tensor
+    std: Tensor
+
     def __init__(self, loaded: Loaded) -> None:
         super().__init__()
         shape = (1, -1) + (1,) * (len(loaded.shape) - 1)
@@ -117,29 +120,28 @@ def _example(loaded: Loaded, texts: bool, rows: int, share: float) -> tuple[Tens
 def _traced(net: nn.Module, example: tuple[Tensor, ...], arch: str) -> bytes:
     names = [IDS, MASK] if len(example) == 2 else [X]
     axes = {name: {0: "B", **({1: "L"} if len(example) == 2 else {})} for name in names}
-    content = io.BytesIO()
     try:
         import onnx  # noqa: F401  (only to say here that it is missing)
 
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), TemporaryDirectory() as folder:
             warnings.simplefilter("ignore")  # about the exporter's own age, and about shapes that are checked below
             # The exporter by tracing: a ResNet-8 takes it 0.1 s of CPU time, and the newer one 2.2.
             torch.onnx.export(
                 net.eval(),
                 example,
-                content,
+                f"{folder}/model.onnx",
                 input_names=names,
                 output_names=[LOGITS],
                 dynamic_axes={**axes, LOGITS: {0: "B"}},
                 dynamo=False,
             )
+            return Path(folder, "model.onnx").read_bytes()
     except ImportError as error:
         raise _missing(error) from error
     except Exception as error:  # the exporter has errors of many kinds
         raise FedfuseError(
             f"--onnx: PyTorch cannot express {arch} in ONNX ({_first_line(error)}): use --hub-folder instead"
         ) from error
-    return content.getvalue()
 
 
 def _described(content: bytes, header: Header, inputs: str) -> bytes:
