@@ -19,6 +19,7 @@ from fedfuse.flower import Deployment
 from fedfuse.flower.app import write_app
 from fedfuse.flower.loopback.credentials import HOST, Credentials
 from fedfuse.flower.loopback.processes import Processes, environment, free_ports
+from fedfuse.flower.server import cohort_notice
 from tests.command_line import ROOT, CommandLine
 from tests.flower.federations import experiment
 
@@ -183,3 +184,25 @@ def test_a_run_config_overrides_where_it_says_something() -> None:
     assert base.overridden({"out": "", "timeout": 7, "other": 1}) == Deployment("here", timeout=7)
     with pytest.raises(fedfuse.FedfuseError, match="timeout = 0"):
         base.overridden({"timeout": 0})
+
+
+@pytest.mark.parametrize(
+    ("more", "fraction", "notice"),
+    [((), 1.0, None), (("--set", "run.fraction=0.4"), 0.4, "each round asks 1 of 2 nodes (run.fraction = 0.4)")],
+)
+def test_all_nodes_take_part_unless_asked_otherwise(
+    more: tuple[str, ...], fraction: float, notice: str | None, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the built-in experiment, whose own fraction is below 1."""
+    asked: list[fedfuse.Experiment] = []
+
+    def stop(experiment: fedfuse.Experiment, *rest: object) -> None:
+        asked.append(experiment)
+        raise fedfuse.FedfuseError("enough")
+
+    monkeypatch.setattr("fedfuse.flower.loopback.up.up", stop)
+    assert fedfuse.load("digits").run.fraction < 1
+    cli.here("flower", "up", "digits", "--nodes", "2", *more)
+    assert asked[0].run.fraction == fraction
+    said = cohort_notice(asked[0])
+    assert said is None if notice is None else notice in str(said)

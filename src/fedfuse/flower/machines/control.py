@@ -52,10 +52,11 @@ class Control:
         except ValueError:
             answer = {}
         if not answer.get("success"):
-            said = str(answer.get("error-message") or (output + result.stderr).strip().splitlines()[-1:])
+            text = str(answer.get("error-message") or output + result.stderr)
+            said = text.strip().splitlines() or ["no reason given"]
             raise FedfuseError(
-                f"the SuperLink does not take `flwr {' '.join(arguments)}`: {said}: start it (`fedfuse flower start`), "
-                "or see what `fedfuse flower check` says"
+                f"the SuperLink of this machine does not take `flwr {' '.join(arguments)}` ({said[-1].strip()}): start "
+                "it with `fedfuse flower start`, or see what `fedfuse flower check` says"
             )
         return answer
 

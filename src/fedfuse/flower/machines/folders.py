@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fedfuse.config.experiment import Experiment
+from fedfuse.files import slug
 from fedfuse.flower.app import write_app
 from fedfuse.flower.certificates import Signed, new_authority, new_server, write_node_key, write_secret
 from fedfuse.flower.machines import names, services
@@ -55,7 +56,7 @@ def _make(plan: Plan, out: Path, needed: Needed | None) -> None:
     authority = new_authority(f"fedfuse authority of {plan.server}", LONG)
     (out / names.AUTHORITY).mkdir(mode=0o700)
     authority.write(out / names.AUTHORITY / "ca.pem", out / names.AUTHORITY / "ca.key")
-    server = Machine("server", names.SERVER, plan.server, plan.port, plan.experiment.name, versions())
+    server = Machine("server", names.SERVER, plan.server, plan.port, _run_name(plan.experiment), versions())
     folder = Place(out / names.SERVER)
     _begin(folder, server, authority)
     _write_app(folder.app, plan.experiment, needed)
@@ -138,8 +139,13 @@ def _finish(folder: Place, machine: Machine) -> None:
     services.write_page(folder.root, machine, expiry())
 
 
+def _run_name(experiment: Experiment) -> str:
+    """Return the experiment's name as that of a folder: never a path of its own."""
+    return slug(experiment.name, "_") or "experiment"
+
+
 def _write_app(folder: Path, experiment: Experiment, needed: Needed | None) -> None:
-    write_app(folder, experiment, Deployment(out=f"runs/{experiment.name}", timeout=1800.0, wait=600.0))
+    write_app(folder, experiment, Deployment(out=f"runs/{_run_name(experiment)}", timeout=1800.0, wait=600.0))
     if needed is not None:
         needed.write(folder)
         (folder / "client_app.py").write_text(services.template("client_app.py"), encoding="utf-8")
