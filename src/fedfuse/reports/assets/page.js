@@ -78,7 +78,9 @@
     element.dataset.drawn = theme();
     const width = printing ? onPaper(element) : element.clientWidth;
     const square = figure.layout.yaxis && figure.layout.yaxis.scaleanchor;
-    const height = square ? Math.min(figure.height, width) : printing ? Math.max(220, 0.72 * figure.height) : figure.height;
+    const labelled = figure.data.some((trace) => trace.mode === "markers+text"); // its texts need their room
+    const lower = printing && !labelled ? Math.max(220, 0.72 * figure.height) : figure.height;
+    const height = square ? Math.min(figure.height, width) : lower;
     element.style.minHeight = `${height}px`;
     const settings = layout(figure.layout, height, width);
     if (printing) settings.width = width;
