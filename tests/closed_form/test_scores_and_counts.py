@@ -81,7 +81,7 @@ def test_only_evaluated_rounds_have_an_accuracy_to_count() -> None:
     # Round 3 may have been above 0.8, but nobody looked: round 4 is the first that is known to be.
     row = Row("fedavg", [a_run([None, 0.5, None, 0.9, None])])
     assert (row.best, row.final, row.mean_over_rounds) == ([0.9], [0.9], [0.7])
-    assert (row.rounds_to(0.8), row.parameters_to(0.8)) == ("4.0", "800")
+    assert (row.rounds_to(0.8), row.parameters_to(0.8)) == ("4", "800")
     assert (row.rounds_to(0.95), row.parameters_to(0.95)) == ("> 4", "> 800")  # of round 5 nothing is known
     assert row.runs[0].best.round == 4  # type: ignore[attr-defined]
 

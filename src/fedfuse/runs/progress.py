@@ -78,9 +78,11 @@ class Lines(Silent):
 
 
 def _scores(record: RoundRecord) -> str:
-    if record.test_accuracy is None:
-        return "not evaluated"
-    return f"accuracy {record.test_accuracy:.4f}  loss {record.test_loss:.4f}"
+    return _accuracy(record) + ("" if record.test_accuracy is None else f"  loss {record.test_loss:.4f}")
+
+
+def _accuracy(record: RoundRecord) -> str:
+    return "not evaluated" if record.test_accuracy is None else f"accuracy {record.test_accuracy:.4f}"
 
 
 class Warnings(Silent):
@@ -205,14 +207,14 @@ class InNotebook(Silent):
             self.warn(problem)
         left = self._left.round_ends()
         self._round, self._clients = record.round, 0
-        self._result = f" · {_scores(record)}" + (f" · left {left:.0f} s" if left else "")
+        self._result = f" · {_accuracy(record)}" + (f" · left {left:.0f} s" if left else "")
         self._show()
 
     def warn(self, message: str) -> None:
         print(f"warning: {message}", file=sys.stderr)
 
     def end(self, path: Path, history: Sequence[RoundRecord]) -> None:
-        accuracy = f" · {_scores(history[-1])}" if history else ""
+        accuracy = f" · {_accuracy(history[-1])}" if history else ""
         self._line.show(f"{self._place}{self._title} · {len(history)} rounds{accuracy} · {path}", now=True)
 
     def _show(self, *, now: bool = False) -> None:

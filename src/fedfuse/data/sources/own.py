@@ -63,7 +63,8 @@ def datasets_of(splits: Mapping[str, Any]) -> dict[str, Any]:
 
 def _class_names(*ys: Any) -> tuple[tuple[str, ...], list[Any]]:
     """The sorted names of classes, if labels are strings, and the labels as numbers; no names for other labels."""
-    if any(isinstance(y, Tensor) or not isinstance(y, Iterable) for y in ys):
+    no_dimensions = any(isinstance(y, np.ndarray) and y.ndim == 0 for y in ys)  # such an array cannot be iterated
+    if no_dimensions or any(isinstance(y, Tensor) or not isinstance(y, Iterable) for y in ys):
         return (), list(ys)
     if not all(len(y) and all(isinstance(v, str) for v in y) for y in ys):
         return (), list(ys)
