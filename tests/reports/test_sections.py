@@ -55,7 +55,7 @@ def test_the_verdict_of_a_comparison(compared: Path) -> None:
     # Student's t with one degree of freedom is 12.706 at 97.5 %: 15 - 12.706 x 5 = -48.5.
     assert report.decision == (
         "Choose feddf: it ends highest with 85.00 ± 7.07 % test accuracy, 15.00 ± 5.00 points (likely, but 2 seeds are "
-        "few: the 95 % interval is -48.5 to +78.5) above fedavg. It costs 1 times the bytes and 1 times the time."
+        "few: the 95 % interval is -48.5 to +78.5) above fedavg. It costs the same bytes and the same time."
     )
     assert [(card.title, card.value) for card in section(report, "verdict").cards] == [
         ("final accuracy", "85.00 ± 7.07 %"),

@@ -75,13 +75,17 @@ def certainty(difference: Difference) -> str:
 
 
 def _cost(ours: Variant, base: Variant) -> str:
-    sent = times(all_bytes_of(ours), all_bytes_of(base))
-    return f"{sent} the bytes and {times(seconds_of(ours), seconds_of(base))} the time"
+    ratios = {
+        "bytes": times(all_bytes_of(ours), all_bytes_of(base)),
+        "time": times(seconds_of(ours), seconds_of(base)),
+    }
+    return " and ".join(f"{ratio}{'' if ratio == 'the same' else ' the'} {what}" for what, ratio in ratios.items())
 
 
 def times(ours: float, theirs: float) -> str:
-    """Return a ratio as `2.3 times`."""
-    return f"{ours / theirs:.2g} times" if theirs else "unknown times"
+    """Return a ratio as `2.3 times`; `the same` where it rounds to 1."""
+    ratio = f"{ours / theirs:.2g}" if theirs else "unknown"
+    return "the same" if ratio == "1" else f"{ratio} times"
 
 
 def of_sweep(sweep: Sweep, variants: Sequence[Variant]) -> str:

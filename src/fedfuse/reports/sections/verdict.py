@@ -100,5 +100,9 @@ def _cards(leader: Variant, variants: Sequence[Variant], targets: Sequence[float
         cards.append(Card(f"rounds to {100 * targets[-1]:g} %", leader.row.rounds_to(targets[-1]), leader.name))
     sent, seconds = all_bytes_of(leader), seconds_of(leader)
     ratios = [times(sent, all_bytes_of(base)), times(seconds, seconds_of(base))]
-    below = ["one run"] * 2 if leader is base else [f"{ratio} {base.name}'s" for ratio in ratios]
+    below = (
+        ["one run"] * 2
+        if leader is base
+        else [f"{ratio} {base.name}'s".replace("the same", "the same as") for ratio in ratios]
+    )
     return [*cards, Card("sent by a run", size(sent), below[0]), Card("time of a run", duration(seconds), below[1])]
