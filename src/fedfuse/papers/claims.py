@@ -56,5 +56,5 @@ def count(checked: Sequence[Checked]) -> str:
     """Return how many claims hold, do not hold, and are not decided, in words."""
     verdicts: tuple[Verdict, ...] = ("holds", "does not hold", "not decided by these seeds")
     numbers = [sum(c.verdict == v for c in checked) for v in verdicts]
-    texts = ("hold", "do not hold", "not decided")
-    return ", ".join(f"{n} {text}" for n, text in zip(numbers, texts, strict=True) if n) or "no claims"
+    texts = (("holds", "hold"), ("does not hold", "do not hold"), ("not decided", "not decided"))
+    return ", ".join(f"{n} {text[n > 1]}" for n, text in zip(numbers, texts, strict=True) if n) or "no claims"

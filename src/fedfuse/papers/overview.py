@@ -53,24 +53,24 @@ def write(results: Mapping[str, Result], out: Path, pictures: Path) -> list[Path
 def text(results: Mapping[str, Result]) -> str:
     """Return the page as Markdown."""
     items = {name: load(name) for name in names()}
-    overview = ["| | paper | | scale | seeds | claims |", "| --- | --- | --- | --- | ---: | --- |"]
+    overview = ["| paper | what is compared | scale | claims |", "| --- | --- | --- | --- |"]
     parts = []
-    for name, item in items.items():
-        result = results.get(name)
-        if result is None:
-            overview.append(f"| `{name}` | {item.paper}, {item.place} | {item.title} | | | {_absent(item)} |")
-            continue
-        item = item.at(result.scale, result.curves)
-        verdicts = count(check(item, result))
-        link = f"[`{name}`](#{name})"
-        place = f"{item.paper}, {item.place}"
-        overview.append(f"| {link} | {place} | {item.title} | {result.scale} | {len(result.seeds)} | {verdicts} |")
+    for name, result in ((name, results[name]) for name in items if name in results):
+        item = items[name].at(result.scale, result.curves)
+        scale = f"{result.scale}, {len(result.seeds)} seeds" if len(result.seeds) > 1 else result.scale
+        place = f"[{item.paper}, {item.place}](#{name})"
+        overview.append(f"| {place} | {item.title} | {scale} | {count(check(item, result))} |")
         parts.append(_part(name, item, result))
-    return "\n".join([HEAD, "\n".join(overview), *parts])
+    absent = {name: item for name, item in items.items() if name not in results}
+    return "\n".join([HEAD, *overview, *_absent(absent), *parts])
 
 
-def _absent(item: Item) -> str:
-    return item.not_small or "not measured yet"
+def _absent(items: Mapping[str, Item]) -> list[str]:
+    """Return the lines about items without a result: those to be measured, and those that need more than this scale."""
+    later = [f"`{name}`" for name, item in items.items() if item.small is not None]
+    lines = [f"\nNot measured yet: {', '.join(later)}."] if later else []
+    reasons = [f"- `{name}`: {item.not_small}" for name, item in items.items() if item.small is None]
+    return [*lines, "\nWithout a small scale:\n", *reasons] if reasons else lines
 
 
 def _part(name: str, item: Item, result: Result) -> str:
