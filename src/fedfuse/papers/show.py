@@ -66,7 +66,8 @@ def numbers_table(item: Item, result: Result) -> Table:
     ]
     columns = [*([item.axis or "variation"] if grouped else []), "", "here", *(["paper"] if item.numbers else [])]
     seeds = f"mean ± deviation over {len(result.seeds)} seeds" if len(result.seeds) > 1 else "one seed"
-    return Table("numbers", unit(item), columns, rows, words=columns[: 1 + grouped], caption=seeds)
+    elsewhere = "; the paper's numbers are of its own data and scale" if item.numbers and result.scale != "full" else ""
+    return Table("numbers", unit(item), columns, rows, words=columns[: 1 + grouped], caption=seeds + elsewhere)
 
 
 def claims_table(item: Item, result: Result) -> Table:
