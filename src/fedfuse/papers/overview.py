@@ -20,7 +20,7 @@ HEAD = """# The papers' tables and figures, seen here
 For readers who want to know which claims of the papers hold in this implementation, and how that was measured. The page
 is written by `fedfuse papers table` from the files of results; do not edit it.
 
-Each table or figure is a command, `fedfuse papers run NAME`, at two scales: `small` is meant to end within 20 minutes on
+Each table or figure is a command, `fedfuse papers run NAME`, at two scales: `small` is meant to end in 20 minutes on
 two idle cores, `full` is the paper's; a few have `medium`, which takes hours. The minutes below are those of the run as
 it was, in part beside other work or paused, so they are upper bounds. A claim *holds*, *does not hold*, or is *not
 decided by these seeds*: the difference is paired over seeds, and clear if it is more than two standard errors from
