@@ -1,11 +1,14 @@
 """`fedfuse papers`: what is listed, a run that continues, the page of all results."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from fedfuse.papers import item as items
+from fedfuse.papers import overview
 from fedfuse.papers.result import Result, read_all
+from fedfuse.records.directory import CHECKPOINTS
 from tests.command_line import CommandLine
 
 QUICK = ("feddf-figure-2", "--seeds", "2", "--set", "run.rounds=1", "--set", "run.workers=1")
@@ -52,6 +55,47 @@ def test_a_run_continues_and_writes_numbers_claims_and_page(cli: CommandLine, tm
     assert f"## {NAME}" in page.read_text(encoding="utf-8")
     assert (page.parent / "figures" / f"{NAME}.svg").is_file()
     assert list(read_all(kept)) == [NAME]
+
+
+def test_rounds_of_unfinished_runs_are_shown_without_training(cli: CommandLine, tmp_path: Path, short: None) -> None:
+    out, kept = tmp_path / "out", tmp_path / "results"
+    rows = ("--row", "FedDF", "--row", "FedAvg")
+    arguments = ("papers", "run", NAME, "--seeds", "1", "--set", "run.rounds=3", "--set", "run.workers=1", *rows)
+    none = cli.here(*arguments, "--out", str(out), "--recorded")
+    assert none.code == 2
+    assert "no round is recorded there" in none.err
+    assert cli.here(*arguments, "--out", str(out)).code == 0
+    feddf, fedavg = sorted(out.rglob("rounds.jsonl"), reverse=True)
+    for path, rounds in ((feddf, 2), (fedavg, 1)):  # as if both had been stopped
+        shutil.rmtree(path.parent / CHECKPOINTS)
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        path.write_text("".join(lines[:rounds]), encoding="utf-8")
+    shown = cli.here(*arguments, "--out", str(out), "--recorded", "--results", str(kept))
+    assert shown.code == 0, shown.text
+    result = Result.read(kept / f"{NAME}.json")
+    assert {len(curve) for row in result.curves["1"].values() for curve in row} == {1}
+    assert result.setting.endswith("Not finished: compared up to round 1")
+    assert '--row "FedDF"' in result.command
+    assert len(feddf.read_text(encoding="utf-8").splitlines()) == 2
+
+
+def test_single_rows_are_chosen_by_name(cli: CommandLine, tmp_path: Path) -> None:
+    wrong = cli.here("papers", "run", NAME, "--row", "FedBE", "--out", str(tmp_path / "out"))
+    assert wrong.code == 2
+    assert "no row 'FedBE': it has FedAvg, FedDF" in wrong.err
+
+
+def test_the_page_has_every_scale_of_an_item(tmp_path: Path) -> None:
+    for scale in ("full", "small"):
+        curves = {"C 0.2, alpha 1, 40 epochs": {"FedAvg": [[0.25, 0.5]], "FedDF": [[0.5, 0.9]]}}
+        result = Result("feddf-table-1", scale, [0], "2020-01-01", "0000000", "command", 0.5, "setting", curves)
+        result.write(tmp_path / f"{result.name}.json")
+    results = read_all(tmp_path)
+    assert list(results) == ["feddf-table-1", "feddf-table-1-full"]
+    page = overview.text(results)
+    assert "## feddf-table-1\n" in page
+    assert "## feddf-table-1-full\n" in page
+    assert "figures/feddf-table-1-full-c-0.2-alpha-1-40-epochs.svg" in page
 
 
 def test_mistakes_are_sentences(cli: CommandLine, tmp_path: Path) -> None:

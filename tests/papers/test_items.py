@@ -8,8 +8,9 @@ from fedfuse import signature
 from fedfuse.config.overlay import algorithm_settings
 from fedfuse.papers import item as items
 from fedfuse.papers import overview
+from fedfuse.papers.comparison import experiment_of
 from fedfuse.papers.result import Result, read_all
-from fedfuse.papers.study import described, experiment_of
+from fedfuse.papers.study import described
 from fedfuse.types import FedfuseError
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +44,7 @@ def test_the_page_is_that_of_the_files_of_results():
 
 def test_results_come_from_items_as_they_are():
     for name, result in read_all(RESULTS).items():
-        item = items.load(name).at(result.scale, result.curves)
+        item = result.of(items.load(result.item))
         expected = {group.name: {row.name for row in item.rows_of(group.name)} for group in item.groups}
         assert {group: set(rows) for group, rows in result.curves.items()} == expected, name
 

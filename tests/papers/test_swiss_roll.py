@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from fedfuse.context import Context
+from fedfuse.papers.comparison import experiment_of
 from fedfuse.papers.item import Item, load
 from fedfuse.papers.measures import swiss_roll
-from fedfuse.papers.study import PICTURE, experiment_of
+from fedfuse.papers.study import PICTURE
 from fedfuse.runs.display import Silent
 from fedfuse.types import Snapshot
 

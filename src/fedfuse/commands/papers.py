@@ -35,6 +35,13 @@ def run(
     groups: Annotated[
         list[str] | None, typer.Option("--group", help="Only this variation; repeatable. By default all of the scale.")
     ] = None,
+    rows: Annotated[
+        list[str] | None, typer.Option("--row", help="Only this row; repeatable. By default all of the scale.")
+    ] = None,
+    recorded: Annotated[
+        bool,
+        typer.Option("--recorded", help="Train nothing: show the rounds that are on disk, of unfinished runs too."),
+    ] = False,
     out_dir: Annotated[
         Path | None,
         typer.Option("--out", parser=out_path, metavar="PATH", help="Directory, by default under ./runs/papers."),
@@ -50,19 +57,19 @@ def run(
     with importing():
         from fedfuse.papers import console, page, study
         from fedfuse.papers.item import load
-        from fedfuse.papers.result import file_name, picture_name
 
-    item = load(name).at(scale, groups or ())
+    item = load(name).at(scale, groups or (), rows or ())
     folder = out_dir or Path("runs") / "papers" / f"{name}-{scale}"
     with shown() as display:
         settings = dotted_settings(set_)
         result = study.run(
-            name, item, scale, seeds=seeds, out=folder, settings=settings, groups=groups or (), display=display
-        )
+            name, item, scale, seeds=seeds, out=folder, settings=settings, groups=groups or (), rows=rows or (),
+            recorded=recorded, display=display,
+        )  # fmt: skip
     for place in filter(None, (folder, results)):
-        result.write(place / file_name(name, scale))
+        result.write(place / f"{result.name}.json")
         if item.picture:
-            shutil.copyfile(folder / study.PICTURE, place / picture_name(name, scale))
+            shutil.copyfile(folder / study.PICTURE, place / f"{result.name}.png")
     for table in console.of_result(item, result):
         out.print(table)
     say_where(page.write(name, item, result, folder / "report.html"))

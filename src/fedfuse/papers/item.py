@@ -148,19 +148,28 @@ class Item(Section):
             raise FedfuseError(f"{self.paper}, {self.place} has no {name} scale{reason}")
         return scale
 
-    def at(self, name: ScaleName, groups: Collection[str] = ()) -> Item:
-        """Return the item with the groups, rows, numbers, claims and targets of one scale; of the groups only these."""
+    def at(self, name: ScaleName, groups: Collection[str] = (), rows: Collection[str] = ()) -> Item:
+        """Return the item with the groups, rows, numbers, claims and targets of one scale.
+
+        groups, rows: only these; by default all of the scale.
+        """
         scale = self.scale(name)
-        known = [group.name for group in self.groups]
-        if unknown := [group for group in groups if group not in known]:
-            raise FedfuseError(f"{self.paper}, {self.place} has no group {unknown[0]!r}: it has {', '.join(known)}")
-        chosen = set(groups or scale.groups or known)
-        rows = tuple(row for row in self.rows if row.name in (scale.rows or [row.name]))
-        varied = tuple(self._with_target(group, scale) for group in self.groups if group.name in chosen)
-        item = self.model_copy(update={"groups": varied, "rows": rows})
+        chosen = self._known("group", groups, [group.name for group in self.groups]) or scale.groups
+        measured = self._known("row", rows, [row.name for row in self.rows]) or scale.rows
+        varied = tuple(
+            self._with_target(group, scale) for group in self.groups if group.name in (chosen or [group.name])
+        )
+        item = self.model_copy(
+            update={"groups": varied, "rows": tuple(row for row in self.rows if row.name in (measured or [row.name]))}
+        )
         numbers = tuple(n for n in self.numbers if (n.group, n.row) in item.cells)
         claims = tuple(claim for each in self.claims if (claim := each.among(item.cells)) is not None)
         return item.model_copy(update={"numbers": numbers, "claims": claims})
+
+    def _known(self, kind: str, names: Collection[str], known: Sequence[str]) -> Collection[str]:
+        if unknown := [name for name in names if name not in known]:
+            raise FedfuseError(f"{self.paper}, {self.place} has no {kind} {unknown[0]!r}: it has {', '.join(known)}")
+        return names
 
     def _with_target(self, group: Group, scale: Scale) -> Group:
         target = scale.targets.get(group.name, scale.target or group.target or self.target)

@@ -10,7 +10,7 @@ from fedfuse.files import write_whole
 from fedfuse.papers.claims import check, count
 from fedfuse.papers.item import Item, load, names
 from fedfuse.papers.page import origin
-from fedfuse.papers.result import Result, picture_name
+from fedfuse.papers.result import Result
 from fedfuse.papers.show import claims_table, figures, numbers_table
 from fedfuse.reports.elements import Table
 from fedfuse.reports.to_picture import draw
@@ -38,12 +38,12 @@ def write(results: Mapping[str, Result], out: Path, pictures: Path) -> list[Path
     folder.mkdir(parents=True, exist_ok=True)
     drawn = []
     for name, result in results.items():
-        item = load(name).at(result.scale, result.curves)
+        item = result.of(load(result.item))
         for figure in figures(name, item, result):
             drawn.append(folder / f"{figure.key}.svg")
             draw(figure, [drawn[-1]])
         if item.picture:
-            drawn.append(folder / picture_name(name, result.scale))
+            drawn.append(folder / f"{name}.png")
             shutil.copyfile(pictures / drawn[-1].name, drawn[-1])
     for old in {*folder.glob("*.svg"), *folder.glob("*.png")} - set(drawn):
         old.unlink()
@@ -56,13 +56,14 @@ def text(results: Mapping[str, Result]) -> str:
     items = {name: load(name) for name in names()}
     overview = ["| paper | what is compared | scale | claims |", "| --- | --- | --- | --- |"]
     parts = []
-    for name, result in ((name, results[name]) for name in items if name in results):
-        item = items[name].at(result.scale, result.curves)
+    for name, result in results.items():
+        item = result.of(items[result.item])
         scale = f"{result.scale}, {len(result.seeds)} seeds" if len(result.seeds) > 1 else result.scale
         place = f"[{item.paper}, {item.place}](#{name})"
         overview.append(f"| {place} | {item.title} | {scale} | {count(check(item, result))} |")
         parts.append(_part(name, item, result))
-    absent = {name: item for name, item in items.items() if name not in results}
+    measured = {result.item for result in results.values()}
+    absent = {name: item for name, item in items.items() if name not in measured}
     return "\n".join([HEAD, *overview, *_absent(absent), *parts])
 
 
@@ -78,7 +79,7 @@ def _part(name: str, item: Item, result: Result) -> str:
     """Return the section of one item."""
     pictures = [f"![{f.title}](figures/{f.key}.svg)" for f in figures(name, item, result)]
     if item.picture:
-        pictures.insert(0, f"![{item.picture}](figures/{picture_name(name, result.scale)})")
+        pictures.insert(0, f"![{item.picture}](figures/{name}.png)")
     claims = [_markdown(claims_table(item, result))] if item.claims else []
     return "\n\n".join(
         [

@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from fedfuse.files import write_whole
-from fedfuse.papers.item import SCALES, Item, Measure, ScaleName
+from fedfuse.papers.item import SCALES, Item, Measure, ScaleName, names
 from fedfuse.types import FedfuseError
 
 Curves = Mapping[str, Mapping[str, Sequence[Sequence[float]]]]  # group -> row -> seed -> round
@@ -32,6 +32,15 @@ class Result:
     setting: str  # the experiment's settings in words
     curves: Curves
     sent: Curves = field(default_factory=dict)  # parameters up to each round, where the item counts them
+
+    @property
+    def name(self) -> str:
+        """The name of its file without the ending: the item's, and the scale if it is not small."""
+        return self.item if self.scale == "small" else f"{self.item}-{self.scale}"
+
+    def of(self, item: Item) -> Item:
+        """Return the item with the groups and rows that were measured."""
+        return item.at(self.scale, self.curves, {row for rows in self.curves.values() for row in rows})
 
     def values(self, item: Item, measure: Measure, group: str, row: str) -> list[float]:
         """Return the measure for each seed: accuracies in percent, a number as it is."""
@@ -74,17 +83,10 @@ def _summary(curve: Sequence[float], measure: Measure) -> float:
 
 
 def read_all(folder: Path) -> dict[str, Result]:
-    """Return the results in a folder by item: of one item, that at the largest scale."""
+    """Return the results in a folder by name, in the order of the items; of one item, the smallest scale first."""
     if not folder.is_dir():
         raise FedfuseError(f"{folder}: there is no such folder of results")
-    results = [Result.read(path) for path in sorted(folder.glob("*.json"))]
-    return {result.item: result for result in sorted(results, key=lambda r: SCALES.index(r.scale))}
-
-
-def file_name(item: str, scale: ScaleName) -> str:
-    return f"{item}.json" if scale == "small" else f"{item}-{scale}.json"
-
-
-def picture_name(item: str, scale: ScaleName) -> str:
-    """Return the name, beside a file of results, of the picture that was drawn while measuring."""
-    return str(Path(file_name(item, scale)).with_suffix(".png"))
+    results = [Result.read(path) for path in folder.glob("*.json")]
+    order = {name: number for number, name in enumerate(names())}
+    results.sort(key=lambda r: (order.get(r.item, len(order)), SCALES.index(r.scale)))
+    return {result.name: result for result in results}

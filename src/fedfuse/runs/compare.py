@@ -66,6 +66,10 @@ class Planned:
     algorithms: Sequence[str]
     folder: Path
 
+    def path(self, algorithm: str, seed: int) -> Path:
+        """The directory of one run."""
+        return self.folder / f"{slug(algorithm, '=')}-seed{seed}"
+
 
 def compare_all(comparisons: Sequence[Planned], seeds: Sequence[int], display: Display) -> list[Comparison]:
     """Run several comparisons, one after the other, as if they were one: the display counts the runs of all."""
@@ -90,7 +94,7 @@ def _compare(planned: Planned, seeds: Sequence[int], display: Display, before: i
                 raise FedfuseError(f"{name}: {error}") from error
         for name in algorithms:
             display.run_of_many(before + len(runs) + 1, total)
-            path = planned.folder / f"{slug(name, '=')}-seed{seed}"
+            path = planned.path(name, seed)
             resume = (path / EXPERIMENT).exists()
             runs[seed, name] = run(experiments[seed, name], path, resume=resume, display=display, federation=federation)
     return Comparison([Row(name, [runs[seed, name] for seed in seeds]) for name in algorithms], planned.folder)

@@ -12,10 +12,10 @@ from pathlib import Path
 from fedfuse.config.experiment import Experiment
 from fedfuse.config.experiment import load as load_experiment
 from fedfuse.config.overlay import algorithm_settings
+from fedfuse.papers.comparison import experiment_of, value_of
 from fedfuse.papers.item import Group, Item, ScaleName
 from fedfuse.papers.measures import one_round
 from fedfuse.papers.result import Curves
-from fedfuse.papers.study import experiment_of, value_of
 from fedfuse.runs.display import Display
 from fedfuse.types import FedfuseError
 

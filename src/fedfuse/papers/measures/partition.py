@@ -9,9 +9,10 @@ from torch import Tensor
 
 from fedfuse.data.partition import label_entropy
 from fedfuse.data.picture import draw
+from fedfuse.papers.comparison import experiment_of
 from fedfuse.papers.item import Item, ScaleName
 from fedfuse.papers.result import Curves
-from fedfuse.papers.study import PICTURE, experiment_of
+from fedfuse.papers.study import PICTURE
 from fedfuse.runs.display import Display
 from fedfuse.runs.setup import load_federation
 

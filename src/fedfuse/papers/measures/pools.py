@@ -9,9 +9,9 @@ from fedfuse.data.generators import save_generator
 from fedfuse.data.generators.training import Trainer
 from fedfuse.data.sources import load_from
 from fedfuse.data.sources.location import Location
+from fedfuse.papers.comparison import compared, experiment_of
 from fedfuse.papers.item import Item, ScaleName
 from fedfuse.papers.result import Curves
-from fedfuse.papers.study import compared, experiment_of
 from fedfuse.runs.display import Display
 
 GENERATOR, PUBLIC = "data.pool.generator", "tiny-imagenet"
@@ -28,7 +28,7 @@ def measure(item: Item, scale: ScaleName, seeds: Sequence[int], folder: Path, di
         group.model_copy(update={"settings": {**group.settings, GENERATOR: str(file)}}) if group in drawn else group
         for group in item.groups
     )
-    return compared(item.model_copy(update={"groups": groups}), scale, seeds, folder, {}, display)[0]
+    return compared(item.model_copy(update={"groups": groups}), scale, seeds, folder, {}, display).curves
 
 
 def train(file: Path, size: int, steps: int, display: Display) -> None:

@@ -22,10 +22,11 @@ from fedfuse.context import Context
 from fedfuse.engines import InProcess
 from fedfuse.facts import Facts
 from fedfuse.fusion import DirichletMixture, MeanProbs, logits_of
+from fedfuse.papers.comparison import experiment_of
 from fedfuse.papers.item import Item, ScaleName
 from fedfuse.papers.measures.swiss_roll_picture import Panel, draw_panels
 from fedfuse.papers.result import Curves
-from fedfuse.papers.study import PICTURE, experiment_of
+from fedfuse.papers.study import PICTURE
 from fedfuse.round import run_round
 from fedfuse.runs.display import Display
 from fedfuse.runs.setup import load_federation, set_up
