@@ -20,7 +20,7 @@ from fedfuse.engines.engine import attempt
 from fedfuse.flower.client import Node
 from fedfuse.fusion import AdamCosine
 from fedfuse.local import Training
-from fedfuse.runs import run as run_module
+from fedfuse.runs import engine as engine_of_runs
 from fedfuse.runs.setup import load_federation, set_up
 from fedfuse.testing import small_context
 from fedfuse.types import Failure, FedfuseError, ServerState, Task
@@ -75,11 +75,11 @@ def test_an_accelerator_bounds_the_number_of_workers(
 ) -> None:
     """Unless the experiment says how many."""
     made = []
-    monkeypatch.setattr(run_module, "Workers", lambda count, *places: made.append(count) or InProcess())
-    monkeypatch.setattr(run_module, "cores", lambda: 64)
+    monkeypatch.setattr(engine_of_runs, "Workers", lambda count, *places: made.append(count) or InProcess())
+    monkeypatch.setattr(engine_of_runs, "cores", lambda: 64)
     monkeypatch.setattr(devices, "workers_that_fit", lambda device: 2)
     value = small(run={"workers": workers})
-    run_module.local_engine(value, load_federation(value), tmp_path)
+    engine_of_runs.local_engine(value, load_federation(value), tmp_path)
     assert (made or [1]) == [expected]
 
 

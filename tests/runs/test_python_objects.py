@@ -18,7 +18,7 @@ from fedfuse.engines import InProcess, InThreads, Workers
 from fedfuse.flower import server_app
 from fedfuse.fusion import SGD, MeanProbs
 from fedfuse.local import CrossEntropy, Training
-from fedfuse.runs.run import local_engine
+from fedfuse.runs.engine import local_engine
 from fedfuse.runs.setup import load_federation
 from fedfuse.testing import all_bits
 from fedfuse.types import FedfuseError
@@ -50,8 +50,8 @@ def small(classes: int, shape: tuple[int, ...]) -> nn.Module:
 def engine_of(made: Experiment, path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The kind of engine that a run would have, on four cores."""
     with monkeypatch.context() as patched:
-        patched.setattr("fedfuse.runs.run.cores", lambda: 4)
-        patched.setattr("fedfuse.runs.run.Workers", lambda *arguments: Workers)
+        patched.setattr("fedfuse.runs.engine.cores", lambda: 4)
+        patched.setattr("fedfuse.runs.engine.Workers", lambda *arguments: Workers)
         engine, _ = local_engine(made, load_federation(made), path)
     if engine is Workers:
         return Workers

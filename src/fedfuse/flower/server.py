@@ -18,8 +18,9 @@ from fedfuse.engines import Engine
 from fedfuse.flower.engine import HELLO, OverGrid
 from fedfuse.flower.roster import Roster
 from fedfuse.records.directory import SCRATCH
+from fedfuse.runs.engine import EngineMaker, refuse_local_objects
 from fedfuse.runs.progress import Lines
-from fedfuse.runs.run import EngineMaker, refuse_local_objects, run
+from fedfuse.runs.run import run
 from fedfuse.select import cohort_size
 from fedfuse.types import FedfuseError
 

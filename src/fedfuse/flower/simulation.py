@@ -40,8 +40,9 @@ from fedfuse.flower.server import Deployment, over
 from fedfuse.records.directory import SCRATCH
 from fedfuse.records.observer import Observer
 from fedfuse.runs.display import Display
+from fedfuse.runs.engine import refuse_local_objects
 from fedfuse.runs.progress import from_python
-from fedfuse.runs.run import Run, refuse_local_objects, run
+from fedfuse.runs.run import Run, run
 from fedfuse.select import cohort_size
 from fedfuse.types import FedfuseError
 

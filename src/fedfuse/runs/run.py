@@ -6,7 +6,7 @@ import platform
 import resource
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fedfuse.compute import devices
-from fedfuse.compute.threads import cores
 from fedfuse.config.experiment import Experiment
 from fedfuse.context import Context
 from fedfuse.data.federation import Federation
 from fedfuse.data.sources.location import Location
-from fedfuse.engines import Engine, InProcess, InThreads, Workers
+from fedfuse.engines import Engine
 from fedfuse.engines.engine import LOCAL_FAILURE
 from fedfuse.files import WriteError, locked, remedy
 from fedfuse.models.file import Header, save_model
@@ -50,6 +48,7 @@ from fedfuse.records.record import RoundRecord
 from fedfuse.records.sealed import digest
 from fedfuse.round import run_round
 from fedfuse.runs.display import Display
+from fedfuse.runs.engine import EngineMaker, local_engine, refuse_local_objects
 from fedfuse.runs.progress import from_python
 from fedfuse.runs.recover import recover
 from fedfuse.runs.result import Run as Run
@@ -57,9 +56,6 @@ from fedfuse.runs.setup import Setup, check_setup, load_federation, set_up
 from fedfuse.select import cohort_size, select
 from fedfuse.tracking import trackers
 from fedfuse.types import FedfuseError, ServerState
-
-# Returns an engine for this experiment and directory and, if it knows them, the clients' capabilities (K,).
-EngineMaker = Callable[[Experiment, Federation, Path], tuple[Engine, Tensor | None]]
 
 
 def run(
@@ -302,32 +298,6 @@ def provenance(experiment: Experiment, federation: Federation) -> dict[str, Any]
         "threads": experiment.run.threads,
         "data": federation.fingerprint,
     }
-
-
-def local_engine(experiment: Experiment, federation: Federation, path: Path) -> tuple[Engine, Tensor | None]:
-    """Return an engine of worker processes, or of threads if other processes cannot import the experiment's objects."""
-    clients = cohort_size(len(federation.parts), experiment.run.fraction)
-    fitting = devices.workers_that_fit(devices.resolve(experiment.run.device))
-    count = min(experiment.run.workers or min(cores(), fitting or cores()), clients)
-    if count <= 1:
-        return InProcess(), None
-    if experiment.local_objects:
-        if experiment.run.workers:
-            refuse_local_objects(experiment, f"run.workers = {experiment.run.workers}: worker processes")
-        return InThreads(count), None
-    # In the scratch folder, so that an incomplete copy is removed after a kill.
-    folder = (path / SCRATCH / "federation").resolve()
-    federation.save(folder)
-    return Workers(count, path / EXPERIMENT, folder), None
-
-
-def refuse_local_objects(experiment: Experiment, who: str) -> None:
-    """Raise an error if the experiment has Python objects that `who` cannot import."""
-    if objects := experiment.local_objects:
-        raise FedfuseError(
-            f"{who} cannot import {objects[0]}, a Python object of this process: define its function at the top level "
-            "of a module, and import it from there"
-        )
 
 
 @contextmanager
