@@ -30,8 +30,8 @@ NAMED: Mapping[str, type[NamedSection]] = {
 def overlaid(sections: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return sections with dotted keys set. A new algorithm, part, source, partition or pool drops the old settings.
 
-    `algorithm.steps` replaces an earlier `algorithm.distiller.steps`, and the other way round. If `settings` state
-    both, both remain, which is an error of the experiment.
+    `algorithm.steps` replaces an earlier `algorithm.distiller.steps`, and the other way round; likewise `local.steps`
+    and `local.epochs`. If `settings` state both, both remain, which is an error of the experiment.
     """
     result = {k: dict(v) if isinstance(v, Mapping) else v for k, v in sections.items() if k != "provenance"}
     for dotted, value in settings.items():
@@ -45,8 +45,12 @@ def overlaid(sections: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[s
                 raise ConfigError([Problem(dotted, value, f"{'.'.join(path[: i + 1])} is not a section")])
             table[part] = table = dict(inner)
         _set(table, path, last, value)
+    new = flatten(settings)
     if isinstance(algorithm := result.get("algorithm"), Mapping):
-        result["algorithm"] = _without_replaced(algorithm, "algorithm", flatten(settings))
+        result["algorithm"] = _without_replaced(algorithm, "algorithm", new)
+    for one, other in (("epochs", "steps"), ("steps", "epochs")):
+        if f"local.{one}" in new and f"local.{other}" not in new and isinstance(local := result.get("local"), dict):
+            local.pop(other, None)
     return result
 
 
