@@ -19,11 +19,11 @@ def test_every_row_is_measured_and_fedavg_is_trained_once(tmp_path: Path) -> Non
     small = item.scale("small").model_copy(update={"experiment": "synthetic", "settings": settings})
     item = item.model_copy(update={"groups": item.groups[:1], "small": small})
     first = measure(item, "small", range(1), tmp_path, Silent())
-    assert {row.name for row in item.rows} == set(first["1"])
-    rounds = (tmp_path / "1-seed0" / "rounds.jsonl").read_bytes()
+    assert {row.name for row in item.rows} == set(first["0.1"])
+    rounds = (tmp_path / "0.1-seed0" / "rounds.jsonl").read_bytes()
     assert measure(item, "small", range(1), tmp_path, Silent()) == first
-    assert (tmp_path / "1-seed0" / "rounds.jsonl").read_bytes() == rounds
-    averages = {name: value for name, ((value,),) in first["1"].items() if name.startswith("average")}
+    assert (tmp_path / "0.1-seed0" / "rounds.jsonl").read_bytes() == rounds
+    averages = {name: value for name, ((value,),) in first["0.1"].items() if name.startswith("average")}
     assert len(averages) == 3
 
 
