@@ -1,7 +1,9 @@
 """What of an item belongs to one of its scales."""
 
 import pytest
+from pydantic import ValidationError
 
+from fedfuse.config.named import ConfigError
 from fedfuse.papers.item import Item
 from fedfuse.types import FedfuseError
 
@@ -46,3 +48,10 @@ def test_single_groups_can_be_chosen_at_any_scale() -> None:
 def test_a_scale_that_names_what_is_not_there_is_refused(small: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="no group or row"):
         Item(title="t", paper="FedDF", place="Table 1", shows="s", small={"experiment": "digits", **small})
+
+
+def test_what_is_wrong_with_a_whole_item_is_an_error_in_words() -> None:
+    with pytest.raises(ValidationError) as wrong:
+        Item(title="t", paper="FedDF", place="Table 1", shows="s")
+    problems = ConfigError.of(wrong.value, lambda _: ()).problems
+    assert [problem.right for problem in problems] == ["give the small scale, or in not_small why there is none"]

@@ -53,8 +53,13 @@ _BRANCH = re.compile(r"(str|int|float|bool|none|[a-z]+\[.*\]|(constrained|functi
 
 def _without_other_branches(errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Where one branch of a union came further than the others, return its errors only."""
-    further = {_before_branch(e) for e in errors if _BRANCH.fullmatch(str(e["loc"][-1])) is None} - {None}
-    return [e for e in errors if _before_branch(e) not in further or _BRANCH.fullmatch(str(e["loc"][-1])) is None]
+    further = {_before_branch(e) for e in errors if not _is_branch(e)} - {None}
+    return [e for e in errors if _before_branch(e) not in further or not _is_branch(e)]
+
+
+def _is_branch(error: Mapping[str, Any]) -> bool:
+    """Return whether this error is of a whole branch of a union, and of nothing within it."""
+    return bool(error["loc"]) and _BRANCH.fullmatch(str(error["loc"][-1])) is not None
 
 
 def _before_branch(error: Mapping[str, Any]) -> tuple[Any, ...] | None:
