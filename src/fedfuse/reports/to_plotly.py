@@ -111,6 +111,8 @@ def _(figure: Bars) -> Plotly:
     across, along = ("y", "x") if figure.sideways else ("x", "y")
     crowd = len(figure.bars) * len(figure.categories)
     with_text = not figure.stacked and crowd <= 12
+    # A text at the end of a bar would be crossed by the line of its deviation.
+    at_foot = {"textposition": "inside", "insidetextanchor": "start", "textangle": 0, "constraintext": "none"}
     data = [
         {
             "type": "bar",
@@ -123,7 +125,7 @@ def _(figure: Bars) -> Plotly:
             if any(bar.deviation) and crowd <= CROWD
             else None,
             "texttemplate": f"%{{{along}:.1f}}" if with_text else "",
-            "textposition": "outside",
+            **(at_foot if any(bar.deviation) else {"textposition": "outside"}),
             "cliponaxis": False,
             "hovertemplate": f"%{{{across}}}: %{{{along}:.4~g}}<extra>%{{fullData.name}}</extra>",
         }
