@@ -20,12 +20,15 @@ HEAD = """# The papers' tables and figures, seen here
 For readers who want to know which claims of the papers hold in this implementation, and how that was measured. The page
 is written by `fedfuse papers table` from the files of results; do not edit it.
 
-Each table or figure is a command, `fedfuse papers run NAME`, at two scales: `small` is meant to end in 20 minutes on
-two idle cores, `full` is the paper's; a few have `medium`, which takes hours. The minutes below are those of the run as
-it was, mostly beside much other work, so they are upper bounds: the 85 minutes of `feddf-table-2` had 40 of one core. A
-claim *holds*, *does not hold*, or is *not decided by these seeds*: the difference is paired over seeds, and clear if it
-is more than two standard errors from zero. That is a mild test: with three seeds, chance alone passes it about one time
-in eleven in each direction. A claim that does not hold at small scale may hold at the paper's.
+Each table or figure is a command, `fedfuse papers run NAME`, at two scales: `small` ends in 20 minutes on two idle
+cores, `full` is the paper's; a few have `medium`, which takes hours. The minutes below are those of runs that mostly
+shared the cores with other work, so they are upper bounds: on idle cores one of the three seeds of `feddf-table-4` took
+5 minutes, and of `where-distillation-pays` 2.
+
+A claim *holds*, *does not hold*, or is *not decided by these seeds*: the difference is paired over seeds, and clear if
+it is more than two standard errors from zero. That is a mild test: with three seeds, chance alone passes it about one
+time in eleven in each direction, with ten one time in 26. A claim that does not hold at small scale may hold at the
+paper's.
 """
 
 
