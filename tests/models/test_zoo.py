@@ -170,6 +170,15 @@ def test_mlp_takes_flat_inputs_and_images() -> None:
     assert made("mlp:7-3:bn", (3, 4, 4))(torch.zeros(2, 3, 4, 4)).shape == (2, 5)
 
 
+def test_gradients_of_subsample_keep_the_memory_format() -> None:
+    x = torch.randn(2, 4, 6, 6).to(memory_format=torch.channels_last).requires_grad_()
+    (gradient,) = torch.autograd.grad(Subsample(stride=2, extra=2)(x).square().sum(), x)
+    kept = torch.zeros_like(x)
+    kept[:, :, ::2, ::2] = 1
+    assert gradient.equal(2 * x * kept)
+    assert gradient.is_contiguous(memory_format=torch.channels_last)
+
+
 def test_subsample_takes_every_second_pixel_and_pads_channels() -> None:
     x = torch.arange(9.0).reshape(1, 1, 3, 3)
     out = Subsample(stride=2, extra=3)(x)

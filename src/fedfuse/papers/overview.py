@@ -57,13 +57,18 @@ def write(results: Mapping[str, Result], out: Path, pictures: Path) -> list[Path
 def text(results: Mapping[str, Result]) -> str:
     """Return the page as Markdown."""
     items = {name: load(name) for name in names()}
-    overview = ["| paper | what is compared | scale | claims |", "| --- | --- | --- | --- |"]
+    checked = {name: check(result.of(items[result.item]), result) for name, result in results.items()}
+    overview = [
+        f"In all: {count([one for each in checked.values() for one in each])}.\n",
+        "| paper | what is compared | scale | claims |",
+        "| --- | --- | --- | --- |",
+    ]
     parts = []
     for name, result in results.items():
         item = result.of(items[result.item])
         scale = f"{result.scale}, {len(result.seeds)} seeds" if len(result.seeds) > 1 else result.scale
         place = f"[{item.paper}, {item.place}](#{name})"
-        overview.append(f"| {place} | {item.title} | {scale} | {count(check(item, result))} |")
+        overview.append(f"| {place} | {item.title} | {scale} | {count(checked[name])} |")
         parts.append(_part(name, item, result))
     measured = {result.item for result in results.values()}
     absent = {name: item for name, item in items.items() if name not in measured}
