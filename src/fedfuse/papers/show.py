@@ -14,6 +14,7 @@ from fedfuse.reports.elements import Table
 from fedfuse.reports.figure import Bar, Bars, Curves, Figure, Series
 
 SIDE_BY_SIDE = 60  # characters of all names of groups that fit below a figure
+MANY_ROUNDS, SMOOTH = 50, 10  # curves of more rounds are drawn as means of the last ten
 UNITS: dict[Measure, str] = {
     "best": "best test accuracy, %",
     "final": "test accuracy in the last round, %",
@@ -97,16 +98,20 @@ def figures(name: str, item: Item, result: Result) -> list[Figure]:
 
 
 def _over_rounds(name: str, item: Item, result: Result, group: str) -> Curves:
+    rows = item.rows_of(group)
+    runs = list(dict.fromkeys(row.algorithm or row.name for row in rows))  # rows of the same runs share a colour
+    rounds = max(len(curve) for row in rows for curve in result.curves[group][row.name])
+    smooth = SMOOTH if rounds > MANY_ROUNDS else 1
     series = []
-    for colour, row in enumerate(item.rows_of(group)):
-        by_round = list(zip(*result.curves[group][row.name], strict=True))
+    for row in rows:
+        by_round = list(zip(*(_moving_mean(c, smooth) for c in result.curves[group][row.name]), strict=True))
         mean, spread = [statistics.fmean(v) for v in by_round], [deviation(v) for v in by_round]
         series.append(
             Series(
                 row.name,
                 range(1, len(mean) + 1),
                 [100 * v for v in mean],
-                colour,
+                runs.index(row.algorithm or row.name),
                 [100 * v for v in spread],
                 dash="solid" if row.series in ("test", "student") else "dash",
             )
@@ -116,7 +121,13 @@ def _over_rounds(name: str, item: Item, result: Result, group: str) -> Curves:
     key = name if alone else f"{name}-{slug(group).lower()}"
     target = item.target_of(group)
     levels = {} if target is None else {f"{100 * target:g} %": 100 * target}
-    return Curves(key, title, "Mean over seeds, with one deviation.", "round", "test accuracy, %", series, levels)
+    y_title = "test accuracy, %" + (f", mean of {smooth} rounds" if smooth > 1 else "")
+    return Curves(key, title, "Mean over seeds, with one deviation.", "round", y_title, series, levels)
+
+
+def _moving_mean(curve: Sequence[float], width: int) -> list[float]:
+    """Return for each round the mean of the last `width` rounds, of fewer at the start."""
+    return [statistics.fmean(curve[max(0, end - width) : end]) for end in range(1, len(curve) + 1)]
 
 
 def _over_groups(name: str, item: Item, result: Result) -> Bars:

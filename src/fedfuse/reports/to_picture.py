@@ -66,7 +66,8 @@ def _inches(figure: Figure) -> tuple[float, float]:
         each = 0.34 if figure.zoomed else 0.2
         thick = 0.34 if figure.stacked else 0.14 + each * len(figure.bars)
         return (5.6, max(1.9, thick * len(figure.categories) + 1.2))
-    return (5.6, 3.4)
+    lines = -(-len(figure.series) // _columns([s.name for s in figure.series])) if isinstance(figure, Curves) else 1
+    return (5.6, 3.4 + 0.16 * max(0, lines - 2))
 
 
 @singledispatch
@@ -81,10 +82,13 @@ def _label_axes(axes: Any, x: str, y: str) -> None:
 
 def _legend(axes: Any, entries: int) -> None:
     if entries > 1:
-        # Above the axes, where it hides nothing, with as many columns as fit.
-        longest = max(len(text) for text in axes.get_legend_handles_labels()[1])
-        columns = max(1, min(entries, 60 // (longest + 7)))
+        columns = _columns(axes.get_legend_handles_labels()[1])  # above the axes, where it hides nothing
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, borderaxespad=0.2, fontsize=8)
+
+
+def _columns(names: Sequence[str]) -> int:
+    """Return how many columns of a legend fit."""
+    return max(1, min(len(names), 76 // (max(map(len, names)) + 7)))
 
 
 @_draw_on.register
