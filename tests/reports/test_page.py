@@ -98,6 +98,17 @@ def test_a_band_belongs_to_its_curve() -> None:
     assert len(to_plotly(Curves("k", "", "", "", "", [Series("a", [1], [10.0], 0)]))["data"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("values", "deviation", "expected"),
+    [([80.0, 90.0], [3.0, 1.0], "inside"), ([80.0, 90.0], [0.0, 0.0], "outside"), ([1.0, 90.0], [3.0, 1.0], "outside")],
+)
+def test_the_text_of_a_bar_is_where_no_deviation_crosses_it(
+    values: list[float], deviation: list[float], expected: str
+) -> None:
+    (bar,) = to_plotly(Bars("k", "", "", "x", "y", ["a", "b"], [Bar("b", values, 0, deviation)]))["data"]
+    assert bar["textposition"] == expected
+
+
 def test_bars_may_lie_and_may_be_missing() -> None:
     made = to_plotly(Bars("k", "", "", "stage", "s", ["x", "y"], [Bar("b", [1.0, None], 0)], sideways=True))
     (bar,) = made["data"]

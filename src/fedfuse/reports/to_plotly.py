@@ -111,7 +111,9 @@ def _(figure: Bars) -> Plotly:
     across, along = ("y", "x") if figure.sideways else ("x", "y")
     crowd = len(figure.bars) * len(figure.categories)
     with_text = not figure.stacked and crowd <= 12
-    # A text at the end of a bar would be crossed by the line of its deviation.
+    # A text at the end of a bar would be crossed by the line of its deviation; in a short bar it has no room.
+    lengths = [abs(value) for bar in figure.bars for value in bar.values if value is not None]
+    roomy = bool(lengths) and min(lengths) > 0.1 * max(lengths)
     at_foot = {"textposition": "inside", "insidetextanchor": "start", "textangle": 0, "constraintext": "none"}
     data = [
         {
@@ -125,7 +127,7 @@ def _(figure: Bars) -> Plotly:
             if any(bar.deviation) and crowd <= CROWD
             else None,
             "texttemplate": f"%{{{along}:.1f}}" if with_text else "",
-            **(at_foot if any(bar.deviation) else {"textposition": "outside"}),
+            **(at_foot if roomy and any(bar.deviation) else {"textposition": "outside"}),
             "cliponaxis": False,
             "hovertemplate": f"%{{{across}}}: %{{{along}:.4~g}}<extra>%{{fullData.name}}</extra>",
         }
