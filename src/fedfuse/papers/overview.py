@@ -20,10 +20,10 @@ HEAD = """# The papers' tables and figures, seen here
 For readers who want to know which claims of the papers hold in this implementation, and how that was measured. The page
 is written by `fedfuse papers table` from the files of results; do not edit it.
 
-Each table or figure is a command, `fedfuse papers run NAME`, at two scales: `small` ends in 20 minutes on two idle
-cores, `full` is the paper's; a few have `medium`, which takes hours. The minutes below are those of runs that mostly
-shared the cores with other work, so they are upper bounds: on idle cores one of the three seeds of `feddf-table-4` took
-5 minutes, and of `where-distillation-pays` 2.
+Each table or figure is a command, `fedfuse papers run NAME`, at two scales: `small` is meant to end in 20 minutes on
+two idle cores, `full` is the paper's; a few have `medium`, which takes hours. The minutes below are those of runs that
+mostly shared the cores with other work, so they are upper bounds: beside work of low priority only, one of the three
+seeds of `feddf-table-4` took 5 minutes, and of `where-distillation-pays` 2.
 
 A claim *holds*, *does not hold*, or is *not decided by these seeds*: the difference is paired over seeds, and clear if
 it is more than two standard errors from zero. That is a mild test: with three seeds, chance alone passes it about one
