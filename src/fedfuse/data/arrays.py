@@ -26,8 +26,11 @@ CHUNK = 1 << 24  # bytes hashed at a time
 MANIFEST = "manifest.json"
 
 
-def write(folder: Path, arrays: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Write `arrays` and `facts` (plain JSON) to `folder`, replacing it. A reader sees the complete folder or none."""
+def write(folder: Path, arrays: Mapping[str, Tensor], facts: Mapping[str, Any], *, replace: bool = True) -> None:
+    """Write `arrays` and `facts` (plain JSON) to `folder`. A reader sees the complete folder or none.
+
+    replace: false keeps a complete folder that is there: another process wrote it meanwhile, and may be reading it.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
         staging = Path(scratch, "new")
@@ -42,7 +45,7 @@ def write(folder: Path, arrays: Mapping[str, Tensor], facts: Mapping[str, Any]) 
         manifest = {"format": FORMAT, "facts": dict(facts), "arrays": entries}
         manifest["sha256"] = _hash_of_manifest(manifest)
         (staging / MANIFEST).write_text(json.dumps(manifest, indent=1))
-        if folder.exists():
+        if replace and folder.exists():
             folder.rename(Path(scratch, "old"))
         try:
             os.rename(staging, folder)  # noqa: PTH104 - the path that Path.rename returns is not needed

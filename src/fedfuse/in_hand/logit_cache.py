@@ -50,7 +50,8 @@ class LogitCache:
         )
         self.computed.add(model.title)
         try:
-            arrays.write(folder, {"logits": logits}, {"teacher": model.title, "data": data, "key": key})
+            facts = {"teacher": model.title, "data": data, "key": key}
+            arrays.write(folder, {"logits": logits}, facts, replace=False)
         except OSError as error:
             warnings.warn(
                 f"{model.title} is not cached: {folder} cannot be written ({error}): set FEDFUSE_CACHE", stacklevel=2

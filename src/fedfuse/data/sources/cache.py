@@ -56,7 +56,7 @@ def cached_arrays(
         arrays.remove(folder)
     tensors, facts = build()  # type: ignore[assignment]
     try:
-        arrays.write(folder, tensors, facts)
+        arrays.write(folder, tensors, facts, replace=False)
     except OSError as error:
         warnings.warn(
             f"{name} is not cached: {folder} cannot be written ({error}): set FEDFUSE_CACHE to another folder",
@@ -76,6 +76,7 @@ def write_source(folder: Path, source: Source) -> None:
         folder,
         arrays.pack("train", source.train) | arrays.pack("test", source.test),
         {"labels": list(source.labels), "name": folder.name},
+        replace=False,
     )
 
 
