@@ -27,7 +27,7 @@ LEAST = {"run.rounds": 2, "run.workers": 1, "local.epochs": 1}
 
 # Blocks that tests of their own run, and look at more closely than the tests here do: by page and by something in them.
 ELSEWHERE: dict[tuple[str, str], Callable[..., None]] = {
-    ("README.md", "fuse(teachers"): test_examples.test_the_readme_shows_and_runs_fuse,
+    ("README.md", "fuse(forests"): test_examples.test_the_readme_shows_and_runs_fuse,
     ("README.md", "fedfuse.load_model"): test_examples.test_readme_python,
     ("docs/guides/own-data.md", "Tokenizer.from_file"): test_text_files.test_the_tokenizer_is_beside_the_model,
     ("CONTRIBUTING.md", "def rings("): test_examples.test_contributing_data,

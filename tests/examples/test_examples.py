@@ -98,14 +98,14 @@ def test_the_model_guide_shows_the_file() -> None:
 
 
 def test_the_readme_shows_and_runs_fuse(capsys: pytest.CaptureFixture[str]) -> None:
-    """The fused model is above every teacher, by clearly more than the figures vary with the seed."""
-    source = (ROOT / "examples/fuse_models.py").read_text(encoding="utf-8")
-    shown = next(block for block in code("README.md") if "fuse(teachers" in block)
-    assert shown.strip() in source.replace("  # type: ignore[no-untyped-call]", "")
+    """Each forest knows seven of ten digits, so none can be above 0.7 or so; the net knows all ten."""
+    source = (ROOT / "examples/fuse_forests.py").read_text(encoding="utf-8")
+    shown = next(block for block in code("README.md") if "fuse(forests" in block)
+    assert shown.strip() in source
     with torch.random.fork_rng():
         executed(shown)
-    *teachers, fused = (float(line.split()[1]) for line in capsys.readouterr().out.splitlines())
-    assert fused > max(teachers) + 0.02
+    forests, fused = capsys.readouterr().out.splitlines()
+    assert float(fused) > max(float(score) for score in re.findall(r"[\d.]+", forests)) + 0.1
 
 
 def test_readme_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
