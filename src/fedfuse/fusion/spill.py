@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+import weakref
+from typing import IO
 
 import numpy as np
 import torch
@@ -21,11 +23,14 @@ class SpillingRows:
         self._shape: tuple[int, ...] = ()
         self._blocks: list[Tensor] = []
         self._count = 0
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed on garbage collection
-        self.spilled = False
+        self._file: IO[bytes] | None = None
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def spilled(self) -> bool:
+        return self._file is not None
 
     def append(self, rows: Tensor) -> Tensor:
         """Copy rows (n, ...). Return their row numbers (n,)."""
@@ -41,14 +46,16 @@ class SpillingRows:
         return numbers
 
     def _spill(self) -> None:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115  closed with this object
+            weakref.finalize(self, self._file.close)
         for block in self._blocks:
             self._file.write(block.numpy().tobytes())
         self._blocks.clear()
-        self.spilled = True
 
     def whole(self) -> Tensor:
         """Return all rows (n, ...). Those in a file are memory-mapped: only rows that are indexed are read."""
-        if self.spilled:
+        if self._file is not None:
             self._file.flush()
             dtype = torch.empty(0, dtype=self._dtype).numpy().dtype
             return torch.from_numpy(np.memmap(self._file, dtype, mode="c", shape=(self._count, *self._shape)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -18,10 +18,11 @@ from fedfuse.fusion.loss import Loss, SoftCrossEntropy
 from fedfuse.fusion.table import TensorPool, reachable
 from fedfuse.fusion.target import MeanLogits, Target, checked_weight
 from fedfuse.in_hand.classes import CompletedTarget, Known, places
+from fedfuse.in_hand.frames import columns_of
 from fedfuse.in_hand.pools import as_labeled_pool, as_pool
 from fedfuse.in_hand.progress import Bars, with_bar
 from fedfuse.in_hand.result import Fused, Judge
-from fedfuse.in_hand.teachers import Names, class_names, each_teacher, logits_of_model
+from fedfuse.in_hand.teachers import Names, Teacher, class_names, each_teacher, logits_of_model
 from fedfuse.predict import device_of, evaluating
 from fedfuse.types import FedfuseError, NotFiniteError
 
@@ -47,7 +48,8 @@ def fuse(
 
     teachers: one model or several: nets from inputs to logits (B, C), transformers' classifiers, fitted scikit-learn
         classifiers, functions. Each is run once, in eval mode; a generator is read one model at a time.
-    pool: inputs (N, ...) as a tensor, an array or a mapping of them, a dataset, or batches. Labels are ignored.
+    pool: inputs (N, ...) as a tensor, an array or a mapping of them, a data frame of numbers, a dataset, or batches.
+        Labels are ignored.
     weights: one per teacher; equal by default.
     labels: the names of the student's classes, by default those of its configuration. Teachers that name their classes
         are matched by name.
@@ -92,7 +94,8 @@ def _fuse(
     dtype = torch.float64 if any(p.dtype is torch.float64 for p in student.parameters()) else torch.float32
     padding = getattr(getattr(student, "config", None), "pad_token_id", None) or 0
     inputs = as_pool(pool, dtype=dtype, padding=padding)
-    held_out = None if validation is None else as_labeled_pool(validation, "validation", dtype, padding)
+    columns = columns_of(pool)
+    held_out = None if validation is None else as_labeled_pool(validation, "validation", dtype, padding, columns, names)
     steps = distiller.plan(len(inputs))
     rows = reachable(len(inputs), steps, distiller.batch_size, rng.generator(seed, "pool"))
     model = copy.deepcopy(student)
@@ -103,7 +106,9 @@ def _fuse(
         if held_out is not None:
             _check_labels(held_out[1], classes)
         judge = Judge(held_out, classes, target)
-        soft = _labels(teachers, inputs, rows, classes, names, weights, knows, target, judge, where, bars)
+        soft = _labels(
+            each_teacher(teachers, columns), inputs, rows, classes, names, weights, knows, target, judge, where, bars
+        )
         soft = loss(soft)
         with evaluating(model):  # restores the student's modes after the distiller
             result = distiller(
@@ -119,7 +124,7 @@ def _fuse(
 
 
 def _labels(
-    teachers: Any,
+    teachers: Iterable[Teacher],
     inputs: TensorPool,
     rows: Tensor,
     classes: int,
@@ -136,7 +141,7 @@ def _labels(
         checked_weight(weight)
     running = CompletedTarget(target, len(rows), classes)
     count = 0
-    for count, teacher in enumerate(each_teacher(teachers), 1):
+    for count, teacher in enumerate(teachers, 1):
         weight = 1.0 if weights is None else float(_of_each(weights, count, "weights"))
         known = None if knows is None else _of_each(knows, count, "knows")
         net = teacher.net

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from itertools import chain, islice
 from typing import Any
@@ -16,6 +17,7 @@ from fedfuse import tree
 from fedfuse.compute.batches import MASK, Batch, length
 from fedfuse.fusion.spill import BOUND, SpillingRows
 from fedfuse.fusion.table import TensorPool
+from fedfuse.in_hand.frames import Columns, columns_of, numbered, numbers_of
 from fedfuse.types import FedfuseError
 
 LABELS = ("label", "labels", "y", "target", "targets")  # keys that are not inputs
@@ -28,13 +30,22 @@ REMEDY = "give tensors, arrays, a mapping of them, a dataset, or batches"
 
 
 def as_pool(
-    pool: Any, what: str = "the pool", bound: int = BOUND, dtype: torch.dtype | None = None, padding: int = 0
+    pool: Any,
+    what: str = "the pool",
+    bound: int = BOUND,
+    dtype: torch.dtype | None = None,
+    padding: int = 0,
+    columns: Columns | None = None,
 ) -> TensorPool:
     """Return the inputs of a pool. Labels are dropped; inputs must be finite numbers of one shape.
 
     dtype: of floats, by default as they are. padding: the token with which shorter sequences are filled up.
+    columns: of a data frame, by default all.
     """
-    inputs = _in(dtype, _whole(pool, what)) if _is_batch(pool) else _read(pool, what, bound, dtype, padding)
+    if columns_of(pool) is not None:
+        inputs: Batch = numbers_of(pool, what, columns, dtype)
+    else:
+        inputs = _in(dtype, _whole(pool, what)) if _is_batch(pool) else _read(pool, what, bound, dtype, padding)
     for name, tensor in ({"": inputs} if isinstance(inputs, Tensor) else inputs).items():
         _check(tensor, f"{what}'s {name}" if name else what)
     if not isinstance(inputs, Tensor) and len(inputs) == 1:  # nets that know no names take it too
@@ -85,7 +96,9 @@ def _is_text(value: Any) -> bool:
 
 def _tensor(value: Any, what: str) -> Tensor:
     try:
-        return torch.as_tensor(value)
+        with warnings.catch_warnings():  # nothing here writes to it
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+            return torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError) as error:
         kind = getattr(value, "dtype", type(value).__name__)
         raise FedfuseError(
@@ -216,11 +229,20 @@ def _padded(rows: list[Tensor], lengths: list[int], value: int) -> list[Tensor]:
 
 
 def as_labeled_pool(
-    data: Any, what: str, dtype: torch.dtype | None = None, padding: int = 0
+    data: Any,
+    what: str,
+    dtype: torch.dtype | None = None,
+    padding: int = 0,
+    columns: Columns | None = None,
+    names: Columns | None = None,
 ) -> tuple[TensorPool, Tensor]:
-    """Return inputs and labels (N,) of (x, y), a labeled dataset or loader, or a mapping with labels."""
+    """Return inputs and labels (N,) of (x, y), a labeled dataset or loader, or a mapping with labels.
+
+    names: of the classes, for labels that are names.
+    """
     x, y = _split(data, what)
-    inputs, labels = as_pool(x, what, dtype=dtype, padding=padding), _tensor(y, f"{what}'s labels").detach().cpu()
+    inputs = as_pool(x, what, dtype=dtype, padding=padding, columns=columns)
+    labels = _tensor(numbered(y, what, names), f"{what}'s labels").detach().cpu()
     if labels.dim() != 1 or len(labels) != length(inputs.x) or labels.is_floating_point():
         raise FedfuseError(
             f"{what} has {length(inputs.x)} inputs and {tuple(labels.shape)} {labels.dtype} labels: give as many of "

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfuse.fusion.table import logits_of
+from fedfuse.in_hand.frames import Columns, as_frame, places_of
 from fedfuse.models.file import Loaded
 from fedfuse.predict import Pool
 from fedfuse.types import FedfuseError
@@ -30,16 +31,19 @@ class Teacher:
     numbers: tuple[int, ...] | None = None
 
 
-def each_teacher(models: Any) -> Iterator[Teacher]:
-    """Yield the teachers: of one model alone, or of an iterable of models, read one at a time."""
+def each_teacher(models: Any, columns: Columns | None = None) -> Iterator[Teacher]:
+    """Yield the teachers: of one model alone, or of an iterable of models, read one at a time.
+
+    columns: those of the pool, if it is a data frame.
+    """
     alone = isinstance(models, nn.Module | Loaded) and not isinstance(models, nn.ModuleList)
     if alone or hasattr(models, "predict_proba") or not isinstance(models, Iterable) or isinstance(models, str):
         models = [models]
     for number, model in enumerate(models, 1):
-        yield as_teacher(model, f"teacher {number}")
+        yield as_teacher(model, f"teacher {number}", columns)
 
 
-def as_teacher(model: Any, title: str) -> Teacher:
+def as_teacher(model: Any, title: str, columns: Columns | None = None) -> Teacher:
     if isinstance(model, Teacher):
         return model
     if isinstance(model, Loaded):
@@ -47,7 +51,7 @@ def as_teacher(model: Any, title: str) -> Teacher:
     if isinstance(model, nn.Module):
         return Teacher(title, model, labels_of(model))
     if hasattr(model, "predict_proba"):
-        return _estimator(model, title)
+        return _estimator(model, title, columns)
     if hasattr(model, "predict") and hasattr(model, "fit"):
         raise FedfuseError(f"{title}, a {type(model).__name__}, has no predict_proba: use a classifier that has one")
     if callable(model) and not isinstance(model, type):
@@ -67,25 +71,33 @@ def labels_of(net: nn.Module) -> Names | None:
     return None if labels == tuple(f"LABEL_{i}" for i in range(len(labels))) else labels  # transformers' defaults
 
 
-def _estimator(model: Any, title: str) -> Teacher:
+def _estimator(model: Any, title: str, columns: Columns | None) -> Teacher:
     classes = getattr(model, "classes_", None)
     if classes is None:
         raise FedfuseError(f"{title}, a {type(model).__name__}, is not fitted: call its fit first")
-    net = _Estimator(model.predict_proba)
+    features = getattr(model, "feature_names_in_", None)  # of one that was fitted on a data frame
+    net = _Estimator(model.predict_proba, title, None if features is None else tuple(features), columns)
     if all(isinstance(one, numbers.Integral) for one in classes):
         return Teacher(title, net, numbers=tuple(map(int, classes)))
     return Teacher(title, net, tuple(map(str, classes)))
 
 
 class _Estimator(nn.Module):
-    """log p of a scikit-learn classifier, on flat inputs."""
+    """log p of a scikit-learn classifier, on flat inputs. One that was fitted on a frame finds its columns by name."""
 
-    def __init__(self, predict_proba: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, predict_proba: Callable[[Any], Any], title: str, features: Columns | None, columns: Columns | None
+    ) -> None:
         super().__init__()
-        self.predict_proba = predict_proba
+        self.predict_proba, self.features = predict_proba, features
+        by_name = features is not None and columns is not None
+        self.order = places_of(features, columns, f"the pool of {title}") if by_name else None  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.as_tensor(self.predict_proba(x.flatten(1).cpu().numpy())).float().clamp(min=TINY).log()
+        rows = x.flatten(1).cpu().numpy()
+        rows = rows if self.order is None else rows[:, self.order]
+        known = rows if self.features is None else as_frame(rows, self.features)
+        return torch.as_tensor(self.predict_proba(known)).float().clamp(min=TINY).log()
 
 
 class _Function(nn.Module):
