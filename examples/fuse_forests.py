@@ -8,8 +8,8 @@ from fedfuse import fuse, models
 
 torch.manual_seed(0)
 x, y = load_digits(return_X_y=True)
-known = [y[:600] // 3 != site for site in range(3)]  # the first site has no 0, 1, 2, the second no 3, 4, 5 ...
-forests = [RandomForestClassifier(random_state=0).fit(x[:600][rows], y[:600][rows]) for rows in known]
+known = [y[:600] // 3 != site for site in range(3)]  # no 0, 1, 2 at the first
+forests = [RandomForestClassifier(random_state=0).fit(x[:600][k], y[:600][k]) for k in known]
 student = models.build("mlp:128", classes=10, shape=(64,))
 fused = fuse(forests, student, pool=x[600:1300])
 
