@@ -168,7 +168,7 @@ class Item(Section):
 
     def _known(self, kind: str, names: Collection[str], known: Sequence[str]) -> Collection[str]:
         if unknown := [name for name in names if name not in known]:
-            raise FedfuseError(f"{self.paper}, {self.place} has no {kind} {unknown[0]!r}: it has {', '.join(known)}")
+            raise FedfuseError(f"{self.paper}, {self.place} has no {kind} {unknown[0]!r}: it has {'; '.join(known)}")
         return names
 
     def _with_target(self, group: Group, scale: Scale) -> Group:
