@@ -40,7 +40,7 @@ def test_a_scale_has_its_groups_rows_numbers_claims_and_targets() -> None:
 
 def test_single_groups_can_be_chosen_at_any_scale() -> None:
     assert [group.name for group in ITEM.at("full", ["many"]).groups] == ["many"]
-    with pytest.raises(FedfuseError, match="no group 'most': it has few, half, many"):
+    with pytest.raises(FedfuseError, match="no group 'most': it has few; half; many"):
         ITEM.at("small", ["most"])
 
 
