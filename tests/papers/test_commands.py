@@ -82,7 +82,7 @@ def test_rounds_of_unfinished_runs_are_shown_without_training(cli: CommandLine, 
 def test_single_rows_are_chosen_by_name(cli: CommandLine, tmp_path: Path) -> None:
     wrong = cli.here("papers", "run", NAME, "--row", "FedBE", "--out", str(tmp_path / "out"))
     assert wrong.code == 2
-    assert "no row 'FedBE': it has FedAvg, FedDF" in wrong.err
+    assert "no row 'FedBE': it has FedAvg; FedDF" in wrong.err
 
 
 def test_the_page_has_every_scale_of_an_item(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 from fedfuse.papers.item import Item
 from fedfuse.papers.result import Result
 from fedfuse.papers.show import figures
-from fedfuse.reports.figure import Curves
+from fedfuse.reports.figure import Bars, Curves
 
 ITEM = Item(
     title="t", paper="FedDF", place="Figure 16", shows="s", measure="mean", small={"experiment": "digits"},
@@ -40,3 +40,44 @@ def test_curves_of_many_rounds_are_means_of_the_last_ten() -> None:
     assert (y[0], y[1], y[50]) == pytest.approx((0, 0.5, 45.5))
     assert figure.y_title == "test accuracy, %, mean of 10 rounds"
     assert list(drawn([number / 100 for number in range(50)]).series[0].y)[49] == pytest.approx(49)
+
+
+GAINS = Item(
+    title="t", paper="FedDF", place="Figure 2", shows="s", measure="final", small={"experiment": "digits"},
+    figure="gains", gains={"of": ["student", "ensemble"], "over": "average"},
+    groups=[{"name": "short"}, {"name": "long"}, {"name": "without a student"}],
+    rows=[
+        {"name": "average", "algorithm": "feddf", "series": "average"},
+        {"name": "student", "algorithm": "feddf", "groups": ["short", "long"]},
+        {"name": "ensemble", "algorithm": "feddf", "series": "ensemble"},
+    ],
+)  # fmt: skip
+
+
+def test_gains_are_paired_differences_with_standard_errors() -> None:
+    # Two seeds, 1 and 3 points above the average after short training: 2 points, standard error sqrt(2) / sqrt(2) = 1.
+    average, student, ensemble = [[0.20], [0.40]], [[0.21], [0.43]], [[0.25], [0.45]]
+    curves = {
+        "short": {"average": average, "student": student, "ensemble": ensemble},
+        "long": {"average": student, "student": average, "ensemble": student},
+        "without a student": {"average": average, "ensemble": ensemble},
+    }
+    result = Result("t", "small", [0, 1], "2020-01-01", "0000000", "c", 1.0, "s", curves)
+    (figure,) = figures("t", GAINS, result)
+    assert isinstance(figure, Bars)
+    assert figure.categories == ["short", "long"]
+    assert figure.y_title == "points above average"
+    (students, ensembles) = figure.bars
+    assert list(students.values) == pytest.approx([2, -2])
+    assert list(students.deviation) == pytest.approx([1, 1])
+    assert list(ensembles.values) == pytest.approx([5, 0])
+    alone = GAINS.at("small", rows=["average"])
+    assert figures("t", alone, result) == []
+
+
+def test_gains_name_rows_of_the_item() -> None:
+    text = GAINS.model_dump(exclude_none=True)
+    with pytest.raises(ValueError, match="gains names 'mean', which is no row"):
+        Item(**{**text, "gains": {"of": ["student"], "over": "mean"}})
+    with pytest.raises(ValueError, match="the figure of gains needs gains"):
+        Item(**{key: value for key, value in text.items() if key != "gains"})

@@ -108,6 +108,13 @@ class Claim(Section):
         return self.model_copy(update={"groups": left}) if left else None
 
 
+class Gains(Section):
+    """What the figure of gains draws in every group: how far the rows `of` are above the row `over`."""
+
+    of: tuple[str, ...]
+    over: str
+
+
 class Item(Section):
     """A table or figure of a paper."""
 
@@ -119,9 +126,9 @@ class Item(Section):
     target: float | None = Field(None, gt=0, lt=1, description="the accuracy that `rounds` and `parameters` count to")
     figure: Literal["rounds", "groups", "gains", "none"] = Field(
         "rounds",
-        description="what is drawn: accuracy over rounds; over groups the measure, or the first claim's difference; "
-        "or nothing",
+        description="what is drawn: accuracy over rounds; over groups the measure, or gains; or nothing",
     )
+    gains: Gains | None = Field(None, description="the differences that the figure of gains draws")
     axis: str = Field("", description="what the groups vary, for the figure over groups")
     measured_by: str | None = Field(None, description="package.module:function that measures instead of a comparison")
     unit: str = Field("", description="what is measured, if it is not the test accuracy")
@@ -226,6 +233,12 @@ class Item(Section):
         if idle := [claim for claim in self.claims if claim not in checked]:
             raise ValueError(f"no group has every row of the claim {idle[0].says!r}")
         self._check_scales()
+        if (self.figure == "gains") != (self.gains is not None):
+            raise ValueError("the figure of gains needs gains, and no other figure has any")
+        if self.gains is not None:
+            known = {row.name for row in self.rows}
+            if unnamed := [name for name in (self.gains.over, *self.gains.of) if name not in known]:
+                raise ValueError(f"gains names {unnamed[0]!r}, which is no row of the item")
         if self.measured_by is None and not all(row.algorithm for row in self.rows):
             raise ValueError("a row has no algorithm: give one, or measured_by")
         if self.measure == "number" and not self.unit:

@@ -22,7 +22,7 @@ def report_of(name: str, item: Item, result: Result) -> Report:
     checked = check(item, result)
     cards = [
         Card("claims of the paper", count(checked), "paired over seeds, two standard errors"),
-        Card("scale", result.scale, f"{len(result.seeds)} seeds, {result.minutes:g} minutes"),
+        Card("scale", result.scale, f"{len(result.seeds)} seed{'s' if len(result.seeds) > 1 else ''}"),
     ]
     claims = [claims_table(item, result)] if checked else []
     sections = [
@@ -36,4 +36,5 @@ def report_of(name: str, item: Item, result: Result) -> Report:
 
 
 def origin(result: Result) -> str:
-    return f"Measured on {result.date} at commit {result.commit} in {result.minutes:g} minutes."
+    minutes = f"{result.minutes:g} minute{'' if result.minutes == 1 else 's'}"
+    return f"Measured on {result.date} at commit {result.commit} in {minutes}."

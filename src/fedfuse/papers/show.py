@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from fedfuse.files import slug
 from fedfuse.papers.claims import Checked, check
-from fedfuse.papers.item import ONLY, Item, Measure
+from fedfuse.papers.item import ONLY, Gains, Item, Measure
 from fedfuse.papers.result import Result
-from fedfuse.records.statistics import deviation
+from fedfuse.records.statistics import Difference, deviation
 from fedfuse.reports.elements import Table
 from fedfuse.reports.figure import Bar, Bars, Curves, Figure, Series
 
@@ -92,8 +92,9 @@ def figures(name: str, item: Item, result: Result) -> list[Figure]:
     """Return the figures of an item: a panel for each group over rounds, or one over groups."""
     if item.figure == "groups":
         return [_over_groups(name, item, result)]
-    if item.figure == "gains":
-        return [_gains(name, item, result)]
+    if item.gains is not None:
+        figure = _gains(name, item, item.gains, result)
+        return [figure] if figure.bars and figure.categories else []  # a run of single rows may have no difference
     return [_over_rounds(name, item, result, group.name) for group in item.groups] if item.figure == "rounds" else []
 
 
@@ -150,12 +151,17 @@ def _sideways(groups: Sequence[str]) -> bool:
     return sum(map(len, groups)) > SIDE_BY_SIDE
 
 
-def _gains(name: str, item: Item, result: Result) -> Bars:
-    """Return the difference that the first claim is about, in every group, with its standard error."""
-    claim = item.claims[0]
-    checked = [one for one in check(item, result) if one.claim == claim]
-    what = f"{' + '.join(claim.higher)} above {' + '.join(claim.lower)}, points"
-    bar = Bar(what, [one.difference.mean for one in checked], 1, [one.difference.error or 0.0 for one in checked])
+def _gains(name: str, item: Item, gains: Gains, result: Result) -> Bars:
+    """Return how far rows are above another one, paired over seeds, in every group that has them."""
+    measured = {row.name for row in item.rows}
+    bars, of = [], [row for row in gains.of if {row, gains.over} <= measured]
+    groups = [group.name for group in item.groups if {gains.over, *of} <= set(result.curves[group.name])]
+    what = f"points above {gains.over}" if len(of) > 1 else f"{' '.join(of)} above {gains.over}, points"
+    for colour, row in enumerate(of, 1):
+        each = [
+            Difference.paired(*(result.values(item, item.measure, group, one) for one in (row, gains.over)))
+            for group in groups
+        ]
+        bars.append(Bar(row, [d.mean for d in each], colour, [d.error or 0.0 for d in each]))
     caption = f"Paired over seeds, with the standard error: {unit(item)}."
-    groups = [one.group for one in checked]
-    return Bars(name, item.title, caption, item.axis or "variation", what, groups, [bar], sideways=_sideways(groups))
+    return Bars(name, item.title, caption, item.axis or "variation", what, groups, bars, sideways=_sideways(groups))

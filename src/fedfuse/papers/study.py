@@ -78,13 +78,17 @@ def described(item: Item, scale: ScaleName, settings: Mapping[str, Any] | None =
     if not item.scale(scale).experiment:
         return item.scale(scale).note
     first = experiment_of(item, item.groups[0], scale, settings)
-    local = f"{first.local.epochs} local epochs" if first.local.epochs else f"{first.local.steps} local steps"
+    local = (
+        f"{first.local.epochs} local epoch{'s' if first.local.epochs > 1 else ''}"
+        if first.local.epochs
+        else f"{first.local.steps} local steps"
+    )
     varied = {key for group in item.groups for key in group.settings}
     texts = [
         f"experiment {item.scale(scale).experiment}",
         f"{first.partition.clients} clients",
         *([] if first.run.fraction == 1 else [f"{first.run.fraction:.0%} a round"]),
-        f"{first.run.rounds} rounds",
+        f"{first.run.rounds} round{'s' if first.run.rounds > 1 else ''}",
         *([] if {"local.epochs", "local.steps"} & varied else [local]),
     ]
     return ", ".join(texts) + (f". {item.scale(scale).note}" if item.scale(scale).note else "")

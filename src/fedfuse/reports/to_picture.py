@@ -18,6 +18,7 @@ INK, SOFT, FAINT = "#1d2730", "#5b6975", "#e4e9ed"
 DASHES = {"solid": "-", "dash": "--", "dot": ":"}
 VEIL = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8}
 UNDATED: dict[str, dict[str, Any]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+LEGEND = 76  # characters of a legend over a picture's whole width
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.edgecolor": SOFT,
@@ -80,15 +81,16 @@ def _label_axes(axes: Any, x: str, y: str) -> None:
     axes.set_ylabel(y)
 
 
-def _legend(axes: Any, entries: int) -> None:
+def _legend(axes: Any, entries: int, beside: Sequence[str] = ()) -> None:
+    """Write a legend above the axes, where it hides nothing. beside: names on their left, which take of its room."""
     if entries > 1:
-        columns = _columns(axes.get_legend_handles_labels()[1])  # above the axes, where it hides nothing
+        columns = _columns(axes.get_legend_handles_labels()[1], LEGEND - max(map(len, beside), default=0))
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, borderaxespad=0.2, fontsize=8)
 
 
-def _columns(names: Sequence[str]) -> int:
-    """Return how many columns of a legend fit."""
-    return max(1, min(len(names), 76 // (max(map(len, names)) + 7)))
+def _columns(names: Sequence[str], room: int = LEGEND) -> int:
+    """Return how many columns of a legend fit into so many characters."""
+    return max(1, min(len(names), room // (max(map(len, names)) + 7)))
 
 
 @_draw_on.register
@@ -135,7 +137,8 @@ def _(figure: Bars, axes: Any) -> None:
         below = [b + v for b, v in zip(below, values, strict=True)] if figure.stacked else below
     if figure.sideways:
         axes.set_yticks(places, figure.categories)
-        axes.invert_yaxis()
+        axes.set_ylim(len(places) - 0.4, -0.6)
+        axes.axvline(0, color=SOFT, linewidth=0.8)
         _label_axes(axes, figure.y_title, figure.x_title)
     else:
         crowded = sum(map(len, figure.categories)) > 60
@@ -144,7 +147,7 @@ def _(figure: Bars, axes: Any) -> None:
     axes.grid(color=FAINT, linewidth=0.6, axis="x" if figure.sideways else "y")
     if figure.top is not None:
         (axes.set_xlim if figure.sideways else axes.set_ylim)(0, figure.top)
-    _legend(axes, len(figure.bars))
+    _legend(axes, len(figure.bars), figure.categories if figure.sideways else ())
 
 
 def _draw_marks(figure: Bars, axes: Any) -> None:
@@ -165,7 +168,7 @@ def _draw_marks(figure: Bars, axes: Any) -> None:
     axes.margins(x=0.12)
     axes.grid(color=FAINT, linewidth=0.6, axis="x")
     _label_axes(axes, figure.y_title, figure.x_title)
-    _legend(axes, len(figure.bars))
+    _legend(axes, len(figure.bars), figure.categories)
 
 
 @_draw_on.register
