@@ -1,6 +1,7 @@
 """`fedfuse papers`: what is listed, a run that continues, the page of all results."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,16 @@ def test_single_rows_are_chosen_by_name(cli: CommandLine, tmp_path: Path) -> Non
     wrong = cli.here("papers", "run", NAME, "--row", "FedBE", "--out", str(tmp_path / "out"))
     assert wrong.code == 2
     assert "no row 'FedBE': it has FedAvg; FedDF" in wrong.err
+
+
+def test_a_picture_needs_matplotlib_before_anything_is_trained(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    missing = cli.here("papers", "run", "feddf-figure-1", "--out", str(tmp_path / "out"))
+    assert (missing.code, missing.out) == (2, "")
+    assert 'pictures need matplotlib: pip install "fedfuse[plots]"' in missing.err
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_page_has_every_scale_of_an_item(tmp_path: Path) -> None:

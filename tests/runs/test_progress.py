@@ -59,6 +59,16 @@ def test_lines_have_no_time_left_after_the_first_round() -> None:
     assert ends == ["", "left 120 s", "left 60 s"]
 
 
+def test_a_long_time_left_is_not_told_in_seconds() -> None:
+    clock, text = Clock(), io.StringIO()
+    lines = Lines(Console(file=text, width=200), clock)
+    lines.begin("cifar10", 600, [])
+    for number in (1, 2):
+        clock.now = 900.0 * number
+        lines.round_ends(replace(RECORD, round=number))
+    assert text.getvalue().rstrip().endswith("left 6 d 5 h")  # 598 rounds of 15 minutes
+
+
 def test_bars_have_a_time_left_for_rounds_of_a_minute() -> None:
     clock = Clock()
     live = Live(Console(file=io.StringIO()), clock)

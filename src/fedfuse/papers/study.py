@@ -15,6 +15,7 @@ from fedfuse import signature
 from fedfuse.papers.comparison import Measured, compared, experiment_of
 from fedfuse.papers.item import Item, ScaleName
 from fedfuse.papers.result import Curves, Result
+from fedfuse.reports.to_picture import check_matplotlib
 from fedfuse.runs.display import Display, Silent
 from fedfuse.types import FedfuseError
 
@@ -47,6 +48,8 @@ def run(
         raise FedfuseError(f"{name} is measured by a function of its own, which has no {', '.join(settings)}")
     if recorded and item.measured_by is not None:
         raise FedfuseError(f"{name} is measured by a function of its own, which keeps no record of rounds")
+    if item.picture:
+        check_matplotlib()
     start, display = perf_counter(), display or Silent()
     numbers = range(seeds or item.scale(scale).seeds)
     if item.measured_by is not None:

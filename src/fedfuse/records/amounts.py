@@ -29,9 +29,11 @@ def size(n: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as 12.3 s, 4 min 5 s or 2 h 10 min."""
+    """Return seconds as 12.3 s, 4 min 5 s, 2 h 10 min or 3 d 4 h."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
+    if hours >= 48:
+        return f"{hours // 24} d {hours % 24} h"
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import singledispatch
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,11 @@ STYLE: dict[Any, Any] = {
 
 def draw(figure: Figure, paths: Sequence[Path]) -> None:
     """Write the picture to each path; the suffix selects the format."""
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure as Sheet
-        from matplotlib.layout_engine import ConstrainedLayoutEngine
-    except ImportError as error:
-        raise FedfuseError('pictures need matplotlib: pip install "fedfuse[plots]"') from error
+    check_matplotlib()
+    import matplotlib
+    from matplotlib.figure import Figure as Sheet
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
     with matplotlib.rc_context(STYLE):
         sheet = Sheet(
             figsize=_inches(figure), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06), facecolor="white"
@@ -52,6 +52,12 @@ def draw(figure: Figure, paths: Sequence[Path]) -> None:
         for path in paths:
             path.parent.mkdir(parents=True, exist_ok=True)
             sheet.savefig(path, dpi=200, metadata=UNDATED.get(path.suffix))
+
+
+def check_matplotlib() -> None:
+    """Raise an error where matplotlib is not installed: before work whose result is a picture."""
+    if find_spec("matplotlib") is None:
+        raise FedfuseError('pictures need matplotlib: pip install "fedfuse[plots]"')
 
 
 def colour(index: int) -> str:

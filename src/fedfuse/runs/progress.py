@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.text import Text
 
 from fedfuse.notebook import LiveLine, in_notebook
+from fedfuse.records.amounts import duration
 from fedfuse.records.record import RoundRecord
 from fedfuse.runs.display import Display, Silent
 
@@ -67,7 +68,7 @@ class Lines(Silent):
         self._line(
             f"round {record.round:>{len(str(self.rounds))}}/{self.rounds}  {_scores(record)}  "
             f"clients {len(record.cohort) - len(record.rejected)}/{len(record.cohort)}  "
-            f"{sum(record.seconds.values()):.1f} s" + ("" if left is None else f"  left {left:.0f} s")
+            f"{sum(record.seconds.values()):.1f} s" + ("" if left is None else f"  left {_time(left)}")
         )
 
     def warn(self, message: str) -> None:
@@ -75,6 +76,10 @@ class Lines(Silent):
 
     def _line(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 300 else duration(seconds)
 
 
 def _scores(record: RoundRecord) -> str:
@@ -207,7 +212,7 @@ class InNotebook(Silent):
             self.warn(problem)
         left = self._left.round_ends()
         self._round, self._clients = record.round, 0
-        self._result = f" · {_accuracy(record)}" + (f" · left {left:.0f} s" if left else "")
+        self._result = f" · {_accuracy(record)}" + (f" · left {_time(left)}" if left else "")
         self._show()
 
     def warn(self, message: str) -> None:

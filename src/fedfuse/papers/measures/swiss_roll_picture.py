@@ -12,7 +12,6 @@ from torch import Tensor
 
 from fedfuse.data.examples import Examples
 from fedfuse.reports.to_picture import INK
-from fedfuse.types import FedfuseError
 
 CLASSES = ("#2a6f97", "#e0a458", "#c8553d")
 SHADES = ("#f6f2e9", "#b9d3d8", "#5b9aae", "#1f5470")
@@ -35,10 +34,8 @@ class Panel:
 
 def draw_panels(panels: Sequence[Panel], path: Path) -> None:
     """Write the picture, a row for each panel."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise FedfuseError('pictures need matplotlib: pip install "fedfuse[plots]"') from error
+    from matplotlib.figure import Figure  # slow to import
+
     sheet = Figure(figsize=(8.6, 4.3 * len(panels)), facecolor="white")
     grid = sheet.add_gridspec(
         len(panels), 2, width_ratios=(0.4, 0.6), left=0.03, right=0.92, bottom=0.4 / (4.3 * len(panels)),
