@@ -1,8 +1,13 @@
-"""What the figures of an item draw."""
+"""What the figures of an item draw, and what is on its page."""
+
+import base64
+import re
+from pathlib import Path
 
 import pytest
 
-from fedfuse.papers.item import Item
+from fedfuse.papers import page
+from fedfuse.papers.item import Item, load
 from fedfuse.papers.result import Result
 from fedfuse.papers.show import figures
 from fedfuse.reports.figure import Bars, Curves
@@ -81,3 +86,15 @@ def test_gains_name_rows_of_the_item() -> None:
         Item(**{**text, "gains": {"of": ["student"], "over": "mean"}})
     with pytest.raises(ValueError, match="the figure of gains needs gains"):
         Item(**{key: value for key, value in text.items() if key != "gains"})
+
+
+def test_the_page_shows_the_picture_that_was_drawn(tmp_path: Path) -> None:
+    item = load("feddf-figure-1")
+    curves = {group.name: {row.name: [[0.5], [0.6]] for row in item.rows_of(group.name)} for group in item.groups}
+    result = Result("feddf-figure-1", "small", [0, 1], "2020-01-01", "0000000", "c", 1.0, "s", curves)
+    png = b"\x89PNG\r\n\x1a\n picture"
+    (tmp_path / "picture.png").write_bytes(png)
+    text = page.write("t", item, result, tmp_path / "page.html", tmp_path / "picture.png").read_text(encoding="utf-8")
+    (source, shows) = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="([^"]+)"', text)[0]
+    assert base64.b64decode(source) == png
+    assert shows.startswith("Decision regions of two local models")

@@ -72,7 +72,8 @@ def run(
             shutil.copyfile(folder / study.PICTURE, place / f"{result.name}.png")
     for table in console.of_result(item, result):
         out.print(table)
-    say_where(page.write(name, item, result, folder / "report.html"))
+    picture = folder / study.PICTURE if item.picture else None
+    say_where(page.write(name, item, result, folder / "report.html", picture))
 
 
 @app.command(epilog="Example: `fedfuse papers table benchmarks/papers/results --out docs/papers/results.md`")

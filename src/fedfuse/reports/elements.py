@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -83,6 +84,19 @@ class Words:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A PNG over the full width. shows: what it shows, for readers who do not see it."""
+
+    png: bytes
+    shows: str
+
+    @property
+    def source(self) -> str:
+        """The picture itself as the address of an image."""
+        return f"data:image/png;base64,{base64.b64encode(self.png).decode()}"
+
+
+@dataclass(frozen=True)
 class Choice:
     """The same blocks for several variants; the reader selects the one to show."""
 
@@ -90,7 +104,7 @@ class Choice:
     options: Mapping[str, Sequence[Figure | Table | Words]]
 
 
-Block = Curves | Bars | Dots | Heat | Parallel | Table | Words | Choice
+Block = Curves | Bars | Dots | Heat | Parallel | Table | Words | Picture | Choice
 
 
 @dataclass(frozen=True)
@@ -116,5 +130,5 @@ def figures_and_tables(sections: Sequence[Section]) -> list[Figure | Table]:
     for section in sections:
         for block in section.blocks:
             inside = [b for option in block.options.values() for b in option] if isinstance(block, Choice) else [block]
-            result += [b for b in inside if not isinstance(b, Words | Choice)]
+            result += [b for b in inside if not isinstance(b, Words | Picture | Choice)]
     return result

@@ -16,7 +16,7 @@ from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from fedfuse.files import write_whole
 from fedfuse.records.record import strict
-from fedfuse.reports.elements import Block, Choice, Table, Words, figures_and_tables
+from fedfuse.reports.elements import Block, Choice, Picture, Table, Words, figures_and_tables
 from fedfuse.reports.page import Report
 from fedfuse.reports.to_plotly import to_plotly
 
@@ -92,7 +92,7 @@ def arrangement(blocks: Sequence[Block]) -> list[tuple[Block, bool]]:
 def _whole(block: Block) -> bool:
     if isinstance(block, Choice):
         return any(len(option) > 1 or isinstance(option[0], Table) for option in block.options.values())
-    return isinstance(block, Table | Words)
+    return isinstance(block, Table | Words | Picture)
 
 
 def _render(report: Report, **settings: Any) -> str:
