@@ -209,7 +209,9 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},
-            start_new_session=True,  # Ctrl-C reaches this process only, which then stops its workers
+            # Ctrl-C reaches this process only, which then stops its workers. A session of their own would do that too,
+            # but on Linux it is scheduled apart: `nice` before a run would not hold for its workers.
+            process_group=0,
         )
         self._is_open = False
 

@@ -1,7 +1,8 @@
-"""A worker keeps the memory that it frees: a client's work after the first maps little memory anew."""
+"""What the system sees of a worker: the memory that it maps, the signals that reach it, and its priority."""
 
 from __future__ import annotations
 
+import os
 import platform
 from contextlib import closing
 from pathlib import Path
@@ -43,3 +44,11 @@ def test_the_second_client_of_a_worker_reuses_the_memory_of_the_first(tmp_path: 
             assert isinstance(answer, Update)
             faults.append(page_faults(workers._workers[0]._process.pid))
     assert faults[1] - faults[0] < 5_000  # 18,000 if every large tensor is mapped anew
+
+
+def test_a_worker_has_a_process_group_of_its_own_in_the_session_of_the_run() -> None:
+    """So Ctrl-C does not reach it, and `nice` before a run holds for it, where sessions are scheduled apart."""
+    with closing(Workers(1, Path("unread.toml"), Path("unread"))) as workers:
+        process = workers._workers[0]._process.pid
+        assert os.getpgid(process) == process != os.getpgid(0)
+        assert os.getsid(process) == os.getsid(0)
