@@ -76,3 +76,11 @@ def test_an_item_that_contradicts_itself_is_refused(change: dict[str, object], w
     whole = {"title": "t", "paper": "FedDF", "place": "Table 1", "shows": "s", "rows": rows}
     with pytest.raises(ValueError, match=words):
         items.Item(**{**whole, "small": {"experiment": "digits"}, **change})
+
+
+def test_a_description_states_what_all_groups_share():
+    item = items.load("feddf-table-1").at("small")
+    share = "20% a round, "  # of the clients: varies between groups
+    assert described(item, "small").startswith("experiment digits, 10 clients, 12 rounds, 40 local epochs. ")
+    one = items.load("feddf-table-1").at("small", groups=[item.groups[0].name])
+    assert described(one, "small").startswith(f"experiment digits, 10 clients, {share}12 rounds, 40 local epochs. ")

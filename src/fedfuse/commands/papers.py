@@ -90,4 +90,5 @@ def table(
         from fedfuse.papers.result import read_all
 
     written = overview.write(read_all(results), out_file or Path("results.md"), pictures=results)
-    out.print(f"page      {written[0]}, {len(written) - 1} figures", highlight=False, soft_wrap=True)
+    figures = len(written) - 1
+    out.print(f"page      {written[0]}, {figures} figure{'' if figures == 1 else 's'}", highlight=False, soft_wrap=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 import fedfuse
 from fedfuse import signature
+from fedfuse.config.experiment import Experiment
 from fedfuse.papers.comparison import Measured, compared, experiment_of
 from fedfuse.papers.item import Item, ScaleName
 from fedfuse.papers.result import Curves, Result
@@ -80,21 +81,26 @@ def described(item: Item, scale: ScaleName, settings: Mapping[str, Any] | None =
     """Return the scale in words: data, clients, rounds, local work, and how it differs from the paper's."""
     if not item.scale(scale).experiment:
         return item.scale(scale).note
-    first = experiment_of(item, item.groups[0], scale, settings)
-    local = (
-        f"{first.local.epochs} local epoch{'s' if first.local.epochs > 1 else ''}"
-        if first.local.epochs
-        else f"{first.local.steps} local steps"
-    )
-    varied = {key for group in item.groups for key in group.settings}
-    texts = [
-        f"experiment {item.scale(scale).experiment}",
-        f"{first.partition.clients} clients",
-        *([] if first.run.fraction == 1 else [f"{first.run.fraction:.0%} a round"]),
-        f"{first.run.rounds} round{'s' if first.run.rounds > 1 else ''}",
-        *([] if {"local.epochs", "local.steps"} & varied else [local]),
-    ]
+    experiments = [experiment_of(item, group, scale, settings) for group in item.groups]
+    texts = [f"experiment {item.scale(scale).experiment}", *_common(list(map(_schedule, experiments)))]
     return ", ".join(texts) + (f". {item.scale(scale).note}" if item.scale(scale).note else "")
+
+
+def _schedule(experiment: Experiment) -> list[str]:
+    local, run = experiment.local, experiment.run
+    return [
+        f"{experiment.partition.clients} clients",
+        "" if run.fraction == 1 else f"{run.fraction:.0%} a round",
+        f"{run.rounds} round{'s' if run.rounds > 1 else ''}",
+        f"{local.epochs} local epoch{'s' if local.epochs > 1 else ''}"
+        if local.epochs
+        else f"{local.steps} local steps",
+    ]
+
+
+def _common(schedules: Sequence[Sequence[str]]) -> list[str]:
+    """Return what is the same in all groups: what varies is in their names."""
+    return [texts[0] for texts in zip(*schedules, strict=True) if len(set(texts)) == 1 and texts[0]]
 
 
 def commit() -> str:
