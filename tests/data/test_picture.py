@@ -11,6 +11,7 @@ from fedfuse.data.sources import load
 from fedfuse.types import FedfuseError
 
 COUNTS = torch.tensor([[5, 0, 1], [0, 9, 2]])
+PANEL = COUNTS, ("ant", "bee", "cow")
 
 
 def test_summary_by_hand() -> None:
@@ -27,26 +28,37 @@ def test_summary_by_hand() -> None:
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])
 def test_a_picture_is_written(suffix: str, start: bytes, tmp_path: Path) -> None:
     path = tmp_path / "new" / f"dots{suffix}"
-    draw({"one": COUNTS, "two": COUNTS}, ("ant", "bee", "cow"), path, title="A title that is long enough to wrap " * 4)
+    draw({"one": PANEL, "two": PANEL}, path, title="A title that is long enough to wrap " * 4)
     assert path.read_bytes().startswith(start)
 
 
 def test_many_clients_and_classes_fit(tmp_path: Path) -> None:
     made = federate(load("digits"), clients=100, scheme=iid)
-    draw({"": made.counts}, made.labels, tmp_path / "dots.svg")
+    draw({"": (made.counts, made.labels)}, tmp_path / "dots.svg")
     text = (tmp_path / "dots.svg").read_text()
     width = float(text.split('width="')[1].split("pt")[0])
     assert width < 72 * 15
 
 
+def test_panels_of_other_classes_have_labels_of_their_own(tmp_path: Path) -> None:
+    alike, other = tmp_path / "alike.svg", tmp_path / "other.svg"
+    draw({"one": PANEL, "two": PANEL}, alike)
+    draw({"one": PANEL, "two": (COUNTS[:, :2], ("dog", "eel"))}, other)
+    words = ("ant", "dog", "eel")
+    assert [[alike.read_text().count(f"<!-- {w} -->") for w in words] for alike in (alike, other)] == [
+        [1, 0, 0],
+        [1, 1, 1],
+    ]
+
+
 def test_an_unknown_kind_of_picture(tmp_path: Path) -> None:
     with pytest.raises(FedfuseError, match=r"a picture is \.svg, \.png or \.pdf"):
-        draw({"": COUNTS}, ("a", "b", "c"), tmp_path / "dots.gif")
+        draw({"": PANEL}, tmp_path / "dots.gif")
 
 
 def test_no_global_state_of_matplotlib_is_touched(tmp_path: Path) -> None:
     import sys
 
     sys.modules.pop("matplotlib.pyplot", None)
-    draw({"": COUNTS}, ("a", "b", "c"), tmp_path / "dots.png")
+    draw({"": PANEL}, tmp_path / "dots.png")
     assert "matplotlib.pyplot" not in sys.modules

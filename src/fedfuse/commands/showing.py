@@ -105,6 +105,6 @@ def partition(
     else:
         out.print(tables.of_partition(definition, federation))
     if picture is not None:
-        draw({"": federation.counts}, federation.labels, picture, title=tables.partition_title(definition))
+        draw({"": (federation.counts, federation.labels)}, picture, title=tables.partition_title(definition))
         if not as_json:
             out.print(f"picture  {picture}", highlight=False)

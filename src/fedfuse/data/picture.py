@@ -39,35 +39,36 @@ def summary(federation: Federation) -> list[Row]:
     ]
 
 
-def draw(panels: Mapping[str, Tensor], labels: tuple[str, ...], path: Path, *, title: str = "") -> None:
-    """Write a picture to `path` (.svg, .png or .pdf): one panel per name, from counts (K, C), all on one scale."""
+def draw(panels: Mapping[str, tuple[Tensor, Sequence[str]]], path: Path, *, title: str = "") -> None:
+    """Write a picture to `path` (.svg, .png or .pdf): by name counts (K, C) and labels (C,), all on one scale."""
     if path.suffix not in {".svg", ".png", ".pdf"}:
         raise FedfuseError(f"{path} ends in {path.suffix!r}: a picture is .svg, .png or .pdf")
     if not panels:
         raise FedfuseError(f"{path}: there is nothing to draw: give at least one panel")
-    most = max(int(counts.max()) for counts in panels.values())
-    figure, axes, pitch = _figure(panels, labels, title, f"client  (largest dot: {most:,} examples)")
-    for number, (axis, (name, counts)) in enumerate(zip(axes, panels.items(), strict=True)):
+    most = max(int(counts.max()) for counts, _ in panels.values())
+    figure, axes, pitch = _figure(panels, title, f"client  (largest dot: {most:,} examples)")
+    for number, (axis, (name, (counts, labels))) in enumerate(zip(axes, panels.items(), strict=True)):
         panel(axis, name, counts, labels, pitch, most, first=number == 0)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=160)
 
 
-def _figure(panels: Mapping[str, Tensor], labels: tuple[str, ...], title: str, below: str) -> tuple[Any, Any, float]:
+def _figure(panels: Mapping[str, tuple[Tensor, Sequence[str]]], title: str, below: str) -> tuple[Any, Any, float]:
     """The figure, its axes and the distance between two dots in points."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError as error:
         raise FedfuseError('pictures need matplotlib: pip install "fedfuse[plots]"') from error
-    clients = max(len(counts) for counts in panels.values())
+    clients, classes = (max(counts.shape[axis] for counts, _ in panels.values()) for axis in (0, 1))
+    alike = len({tuple(labels) for _, labels in panels.values()}) == 1
     # The distance between dots shrinks with the number of clients, classes and panels: the figure must fit a screen.
-    inch = min(0.34, 13 / clients / len(panels), 9 / clients, 9 / len(labels))
+    inch = min(0.34, 13 / clients / len(panels), 9 / clients, 9 / classes)
     width = (max(2.2, inch * clients) + 0.2) * len(panels) + 1.1
-    height = max(1.6, inch * len(labels)) + 1.1
+    height = max(1.6, inch * classes) + 1.1
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
     figure = Figure(figsize=(width, height), layout=layout, facecolor="white")
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    axes = figure.subplots(1, len(panels), sharey=alike, squeeze=False)[0]
     if title:
         wrapped = textwrap.fill(title, int(width * 72 / (0.62 * 11)))  # a bold letter is about 0.62 of its height wide
         figure.suptitle(wrapped, fontsize=11, color=INK, fontweight="bold")

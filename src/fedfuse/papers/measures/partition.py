@@ -1,4 +1,4 @@
-"""Fed-ET's Figure 2: the clients' data by class, as dots, and how unlike the clients are, in numbers."""
+"""Partitions as figures (FedDF 2, 9, 10, 11; Fed-ET 2): clients' data by class, as dots, and how unlike they are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from fedfuse.data.partition import label_entropy
-from fedfuse.data.picture import draw
+from fedfuse.data.picture import NAMED, draw
 from fedfuse.papers.comparison import experiment_of
 from fedfuse.papers.item import Item, ScaleName
 from fedfuse.papers.result import Curves
@@ -18,20 +18,21 @@ from fedfuse.runs.setup import load_federation
 
 
 def measure(item: Item, scale: ScaleName, seeds: Sequence[int], folder: Path, display: Display) -> Curves:
-    """Partition the data of each group for each seed, and draw the first seed's for groups with the first labels."""
+    """Partition the data of each group for each seed, and draw the first seed's.
+
+    Groups with too many classes to name them are not drawn beside others.
+    """
     curves: dict[str, dict[str, list[list[float]]]] = {}
-    panels: dict[str, Tensor] = {}
-    labels: tuple[str, ...] = ()
+    panels: dict[str, tuple[Tensor, tuple[str, ...]]] = {}
     for number, group in enumerate(item.groups):
         display.preparing(group.name, number / len(item.groups))
         experiment = experiment_of(item, group, scale)
         federations = [load_federation(experiment.with_settings({"run.seed": seed})) for seed in seeds]
-        labels = labels or federations[0].labels
-        if federations[0].labels == labels:
-            panels[group.name] = federations[0].counts
+        panels[group.name] = federations[0].counts, federations[0].labels
         each = [numbers(federation.counts) for federation in federations]
         curves[group.name] = {row.name: [[one[row.name]] for one in each] for row in item.rows_of(group.name)}
-    draw(panels, labels, folder / PICTURE)
+    named = {name: panel for name, panel in panels.items() if len(panel[1]) <= NAMED}
+    draw(named or panels, folder / PICTURE)
     return curves
 
 
