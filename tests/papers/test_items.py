@@ -84,3 +84,8 @@ def test_a_description_states_what_all_groups_share():
     assert described(item, "small").startswith("experiment digits, 10 clients, 12 rounds, 40 local epochs. ")
     one = items.load("feddf-table-1").at("small", groups=[item.groups[0].name])
     assert described(one, "small").startswith(f"experiment digits, 10 clients, {share}12 rounds, 40 local epochs. ")
+
+
+def test_where_nothing_is_trained_no_rounds_are_described():
+    item = items.load("feddf-figure-9").at("small")
+    assert described(item, "small").startswith("experiment cifar10, 20 clients. The partition")

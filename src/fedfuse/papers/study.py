@@ -82,14 +82,18 @@ def described(item: Item, scale: ScaleName, settings: Mapping[str, Any] | None =
     if not item.scale(scale).experiment:
         return item.scale(scale).note
     experiments = [experiment_of(item, group, scale, settings) for group in item.groups]
-    texts = [f"experiment {item.scale(scale).experiment}", *_common(list(map(_schedule, experiments)))]
+    schedules = [[_clients(one), *(_schedule(one) if item.trained else ())] for one in experiments]
+    texts = [f"experiment {item.scale(scale).experiment}", *_common(schedules)]
     return ", ".join(texts) + (f". {item.scale(scale).note}" if item.scale(scale).note else "")
+
+
+def _clients(experiment: Experiment) -> str:
+    return f"{experiment.partition.clients} clients"
 
 
 def _schedule(experiment: Experiment) -> list[str]:
     local, run = experiment.local, experiment.run
     return [
-        f"{experiment.partition.clients} clients",
         "" if run.fraction == 1 else f"{run.fraction:.0%} a round",
         f"{run.rounds} round{'s' if run.rounds > 1 else ''}",
         f"{local.epochs} local epoch{'s' if local.epochs > 1 else ''}"
