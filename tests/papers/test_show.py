@@ -18,14 +18,16 @@ ITEM = Item(
         {"name": "FedAvg", "algorithm": "fedavg"},
         {"name": "after", "algorithm": "feddf"},
         {"name": "before", "algorithm": "feddf", "series": "average"},
+        {"name": "ensemble", "algorithm": "feddf", "series": "ensemble"},
     ],
 )  # fmt: skip
 
 
-def drawn(curve: list[float]) -> Curves:
+def drawn(*curves: list[float]) -> Curves:
+    """Return what is drawn of these curves, one for each seed, if all rows have them."""
     result = Result(
-        "t", "small", [0], "2020-01-01", "0000000", "c", 1.0, "s",
-        {"all": {row.name: [curve] for row in ITEM.rows}},
+        "t", "small", list(range(len(curves))), "2020-01-01", "0000000", "c", 1.0, "s",
+        {"all": {row.name: list(curves) for row in ITEM.rows}},
     )  # fmt: skip
     (figure,) = figures("t", ITEM, result)
     assert isinstance(figure, Curves)
@@ -34,8 +36,14 @@ def drawn(curve: list[float]) -> Curves:
 
 def test_rows_of_the_same_runs_share_a_colour() -> None:
     series = drawn([0.1, 0.3]).series
-    assert [(s.colour, s.dash) for s in series] == [(0, "solid"), (1, "solid"), (1, "dash")]
+    assert [(s.colour, s.dash) for s in series] == [(0, "solid"), (1, "solid"), (1, "dash"), (1, "dot")]
     assert list(series[0].y) == pytest.approx([10, 30])
+
+
+def test_what_a_run_results_in_has_a_band_and_what_is_measured_on_the_way_has_none() -> None:
+    # Seeds at 10, 20 and 30 %: a deviation of sqrt((100 + 0 + 100) / 2) = 10 points.
+    series = drawn([0.1], [0.2], [0.3]).series
+    assert [list(s.deviation) for s in series] == [pytest.approx([10]), pytest.approx([10]), [], []]
 
 
 def test_curves_of_many_rounds_are_means_of_the_last_ten() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import re
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from fedfuse.reports.elements import Table, figures_and_tables
 from fedfuse.reports.files import write_numbers, write_pictures
 from fedfuse.reports.page import report_of
+from fedfuse.reports.to_picture import PALETTE
 from fedfuse.types import FedfuseError
 from tests.reports.written import a_run, distilled
 
@@ -80,3 +83,12 @@ def test_an_unknown_kind_of_picture_is_refused(run: Path, tmp_path: Path) -> Non
     with pytest.raises(FedfuseError, match=r"'gif'.* svg, png, pdf"):
         write_pictures([run], tmp_path / "x", kinds=["gif"])
     assert not (tmp_path / "x").exists()
+
+
+def test_pictures_have_the_colours_of_the_page() -> None:
+    script = resources.files("fedfuse.reports").joinpath("assets/page.js").read_text(encoding="utf-8")
+    light, dark = (
+        re.findall(r'"(#\w+)"', script.split(f"{theme}: [", 1)[1].split("]")[0]) for theme in ("light", "dark")
+    )
+    assert tuple(light) == PALETTE
+    assert len(set(light)) == len(set(dark)) == len(light)

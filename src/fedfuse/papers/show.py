@@ -7,14 +7,16 @@ from collections.abc import Sequence
 
 from fedfuse.files import slug
 from fedfuse.papers.claims import Checked, check
-from fedfuse.papers.item import ONLY, Gains, Item, Measure
+from fedfuse.papers.item import ONLY, Gains, Item, Measure, Row
 from fedfuse.papers.result import Result
 from fedfuse.records.statistics import Difference, deviation
 from fedfuse.reports.elements import Table
-from fedfuse.reports.figure import Bar, Bars, Curves, Figure, Series
+from fedfuse.reports.figure import Bar, Bars, Curves, Dash, Figure, Series
 
 SIDE_BY_SIDE = 60  # characters of all names of groups that fit below a figure
 MANY_ROUNDS, SMOOTH = 50, 10  # curves of more rounds are drawn as means of the last ten
+RESULTS = ("test", "student")  # series of what a run results in; others are measured on the way
+PATTERNS: tuple[Dash, ...] = ("dash", "dot")
 UNITS: dict[Measure, str] = {
     "best": "best test accuracy, %",
     "final": "test accuracy in the last round, %",
@@ -100,23 +102,17 @@ def figures(name: str, item: Item, result: Result) -> list[Figure]:
 
 def _over_rounds(name: str, item: Item, result: Result, group: str) -> Curves:
     rows = item.rows_of(group)
-    runs = list(dict.fromkeys(row.algorithm or row.name for row in rows))  # rows of the same runs share a colour
+    runs = list(dict.fromkeys(map(_run_of, rows)))  # rows of the same runs share a colour
     rounds = max(len(curve) for row in rows for curve in result.curves[group][row.name])
     smooth = SMOOTH if rounds > MANY_ROUNDS else 1
     series = []
     for row in rows:
         by_round = list(zip(*(_moving_mean(c, smooth) for c in result.curves[group][row.name]), strict=True))
-        mean, spread = [statistics.fmean(v) for v in by_round], [deviation(v) for v in by_round]
-        series.append(
-            Series(
-                row.name,
-                range(1, len(mean) + 1),
-                [100 * v for v in mean],
-                runs.index(row.algorithm or row.name),
-                [100 * v for v in spread],
-                dash="solid" if row.series in ("test", "student") else "dash",
-            )
-        )
+        dash = _dash(row, rows)
+        # Bands of one colour over each other say nothing: only the line of a run's own result has one.
+        band = [100 * deviation(v) for v in by_round] if dash == "solid" else ()
+        mean = [100 * statistics.fmean(v) for v in by_round]
+        series.append(Series(row.name, range(1, len(mean) + 1), mean, runs.index(_run_of(row)), band, dash))
     alone = group == ONLY
     title = item.title if alone else group
     key = name if alone else f"{name}-{slug(group).lower()}"
@@ -124,6 +120,19 @@ def _over_rounds(name: str, item: Item, result: Result, group: str) -> Curves:
     levels = {} if target is None else {f"{100 * target:g} %": 100 * target}
     y_title = "test accuracy, %" + (f", mean of {smooth} rounds" if smooth > 1 else "")
     return Curves(key, title, "Mean over seeds, with one deviation.", "round", y_title, series, levels)
+
+
+def _run_of(row: Row) -> str:
+    """Return what is the same for rows that are read from the same runs."""
+    return row.algorithm or row.name
+
+
+def _dash(row: Row, rows: Sequence[Row]) -> Dash:
+    """Return a solid line for what a run results in, and for its other rows a pattern each."""
+    if row.series in RESULTS:
+        return "solid"
+    others = [one.name for one in rows if _run_of(one) == _run_of(row) and one.series not in RESULTS]
+    return PATTERNS[others.index(row.name) % len(PATTERNS)]
 
 
 def _moving_mean(curve: Sequence[float], width: int) -> list[float]:

@@ -14,7 +14,7 @@ from fedfuse.data.picture import panel
 from fedfuse.reports.figure import Bars, Curves, Dots, Figure, Heat, Parallel, heights_of, shades
 from fedfuse.types import FedfuseError
 
-PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a5195", "#7f8c95")
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a5195", "#7f8c95", "#1b1f23", "#a3263a")
 INK, SOFT, FAINT = "#1d2730", "#5b6975", "#e4e9ed"
 DASHES = {"solid": "-", "dash": "--", "dot": ":"}
 VEIL = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8}

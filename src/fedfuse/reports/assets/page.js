@@ -1,9 +1,9 @@
 "use strict";
 (() => {
-  // Okabe and Ito's colour-blind safe palette, and lighter colours for the dark theme.
+  // After Okabe and Ito's colour-blind safe palette, and lighter colours for the dark theme.
   const PALETTES = {
-    light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a5195", "#7f8c95"],
-    dark: ["#56b4e9", "#f08a4b", "#3ec79e", "#e39cc2", "#e6c14a", "#9ad1f5", "#b48ad0", "#9fadb9"],
+    light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a5195", "#7f8c95", "#1b1f23", "#a3263a"],
+    dark: ["#56b4e9", "#f08a4b", "#3ec79e", "#e39cc2", "#e6c14a", "#9ad1f5", "#b48ad0", "#9fadb9", "#f4f6f8", "#ff8595"],
   };
   const SCALES = {
     light: [[0, "#ffffff"], [0.15, "#d7e8f3"], [0.5, "#6aaed3"], [1, "#08519c"]],
@@ -35,7 +35,7 @@
     return amount === undefined ? hex : `rgba(${channels(hex).join(",")},${amount})`;
   }
 
-  // Replace colour names by colours. From the ninth line on, dashes distinguish lines of the same colour.
+  // Replace colour names by colours. Past the palette, dashes distinguish lines of the same colour.
   function withColours(value) {
     if (typeof value === "string" && value.startsWith("@")) return colour(value);
     if (Array.isArray(value)) return value.map(withColours);
@@ -43,7 +43,8 @@
     const result = {};
     for (const [key, inner] of Object.entries(value)) result[key] = withColours(inner);
     const index = typeof value.color === "string" && /^@\d+$/.test(value.color) ? Number(value.color.slice(1)) : 0;
-    if (result.dash === "solid" && index >= 8) result.dash = DASHES[Math.floor(index / 8) % DASHES.length];
+    const colours = PALETTES.light.length;
+    if (result.dash === "solid" && index >= colours) result.dash = DASHES[Math.floor(index / colours) % DASHES.length];
     return result;
   }
 
