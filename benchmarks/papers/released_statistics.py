@@ -1,7 +1,7 @@
 """Continue a run of FedAvg, and measure each round's average also with the batch-norm statistics of its last client.
 
     python benchmarks/papers/released_statistics.py FEDAVG
-    python benchmarks/papers/released_statistics.py FEDAVG --beside FEDDF [--out DIR]
+    python benchmarks/papers/released_statistics.py FEDAVG --beside FEDDF [--target 80] [--out DIR]
 
 FedDF's released FedAvg keeps those statistics. They do not enter training, so the weights of both are the same in every
 round, and hundreds of local steps leave nothing of the statistics that a client starts with: one run measures both.
@@ -128,17 +128,19 @@ def _accuracy(history: Sequence[RoundRecord]) -> Series:
     return {record.round: record.test_accuracy for record in history if record.test_accuracy is not None}
 
 
-def draw(lines: Mapping[str, Series], path: Path) -> None:
-    """Draw accuracy over rounds, a line for each series."""
+def draw(lines: Mapping[str, Series], target: float | None, path: Path) -> None:
+    """Draw accuracy over rounds, a line for each series; target: an accuracy in percent that is marked."""
     figure, (axis,) = panels(1, 7.2, 4.4)
     styles = ((COLOURS[0], ":"), (COLOURS[0], "-"), (COLOURS[1], "-"), (COLOURS[2], "--"))
     for (name, values), (colour, style) in zip(lines.items(), styles, strict=True):
         axis.plot(
             list(values), [100 * value for value in values.values()], style, color=colour, linewidth=2, label=name
         )
+    if target is not None:
+        axis.axhline(target, color=INK, linewidth=0.8, linestyle=(0, (4, 4)))
     axis.set_xlabel("round", color=INK)
     axis.set_ylabel("test accuracy, %", color=INK)
-    axis.legend(frameon=False, labelcolor=INK, fontsize=8)
+    axis.legend(frameon=False, labelcolor=INK, fontsize=8, loc="lower right")
     save(figure, path)
 
 
@@ -155,6 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("fedavg", type=Path, metavar="FEDAVG", help="directory of a run of FedAvg")
     parser.add_argument("--beside", type=Path, metavar="FEDDF", help="directory of a run of FedDF: train nothing, draw")
+    parser.add_argument("--target", type=float, help="accuracy in percent that the picture marks")
     parser.add_argument("--out", type=Path, default=Path("runs/papers"), metavar="DIR", help="folder of the picture")
     given = parser.parse_args(arguments)
     if given.beside is None:
@@ -162,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     lines = series(given.fedavg, given.beside)
     Console().print(table(lines))
-    draw(lines, given.out / "released-statistics")
+    draw(lines, given.target, given.out / "released-statistics")
 
 
 if __name__ == "__main__":
