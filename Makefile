@@ -29,7 +29,7 @@ $(VENV)/.dev: $(VENV)/.core # what the checks need besides
 
 # Long local training, where distillation pays. 20 % of the digits are the unlabeled pool, 2 batches: schedules are cut to
 # its size, and digits are not flipped.
-DEMO := --rounds 6 --seeds 3 --set local.epochs=40
+DEMO := --rounds 6 --seeds 5 --set local.epochs=40
 FEDDF := 'feddf(steps=300)'
 FEDBE := 'fedbe(epochs=100, lr=0.01, swa_start=50, augment="none")'
 FEDET := 'fed-et(lr=0.01, momentum=0.9)'
