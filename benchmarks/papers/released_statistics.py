@@ -37,7 +37,7 @@ from fedfuse.records.record import RoundRecord
 from fedfuse.records.stored import StoredRun
 from fedfuse.runs.progress import Lines
 from fedfuse.runs.run import run
-from fedfuse.types import Failure, ServerState, Snapshot, Task, Update, model_of
+from fedfuse.types import Failure, FedfuseError, ServerState, Snapshot, Task, Update, model_of
 
 FILE = "released.jsonl"
 Series = Mapping[int, float]  # test accuracy by round
@@ -71,6 +71,8 @@ class Released:
         pass
 
     def round(self, record: RoundRecord) -> None:
+        if record.test_accuracy is None:  # a round that is not evaluated
+            return
         last, ctx = self.engine.last, self.engine.ctx
         assert last is not None
         assert ctx is not None
@@ -90,13 +92,16 @@ class Released:
 
 def proceed(path: Path) -> None:
     """Continue the run."""
+    experiment = fedfuse.load(path / EXPERIMENT)
+    if experiment.algorithm.name != "fedavg":
+        raise FedfuseError(f"{path} is a run of {experiment.algorithm.name}: give one of fedavg")
     engine = KeepsLast()
 
     def engines(experiment: Experiment, federation: Federation, path: Path) -> tuple[Engine, Tensor | None]:
         return engine, None
 
     run(
-        fedfuse.load(path / EXPERIMENT),
+        experiment,
         path,
         resume=True,
         display=Lines(Console(stderr=True)),
@@ -160,10 +165,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--target", type=float, help="accuracy in percent that the picture marks")
     parser.add_argument("--out", type=Path, default=Path("runs/papers"), metavar="DIR", help="folder of the picture")
     given = parser.parse_args(arguments)
-    if given.beside is None:
-        proceed(given.fedavg)
-        return
-    lines = series(given.fedavg, given.beside)
+    try:
+        if given.beside is None:
+            proceed(given.fedavg)
+            return
+        lines = series(given.fedavg, given.beside)
+    except KeyboardInterrupt:
+        raise SystemExit("stopped; every finished round is on disk: give the same command again") from None
+    except (FedfuseError, OSError) as error:
+        raise SystemExit(f"error: {error}") from None
     Console().print(table(lines))
     draw(lines, given.target, given.out / "released-statistics")
 

@@ -50,8 +50,20 @@ def test_released_statistics_are_those_of_the_released_fedavg(monkeypatch: pytes
     assert line["averaged"] != last.test_accuracy
 
     run(made.with_settings({"algorithm": {"name": "feddf", "steps": 2}, "local.steps": 1}), feddf)
+    drawn = released.series(fedavg, feddf)
+    assert drawn["FedAvg, last client's statistics"] == {2: last.test_accuracy}
+    assert [list(drawn[name]) for name in ("FedAvg, averaged statistics", "FedDF", "FedDF's ensemble")] == [[1, 2]] * 3
     released.main([str(fedavg), "--beside", str(feddf), "--out", str(tmp_path)])
     assert (tmp_path / "released-statistics.png").stat().st_size > 100
+
+
+@pytest.mark.parametrize("missing", [[], ["--beside", "elsewhere"]])
+def test_released_statistics_says_which_run_is_missing(
+    missing: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(SCRIPTS)
+    with pytest.raises(SystemExit, match=r"error: .*nowhere"):
+        importlib.import_module("released_statistics").main([str(tmp_path / "nowhere"), *missing])
 
 
 class StopsAfter:

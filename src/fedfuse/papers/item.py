@@ -131,7 +131,7 @@ class Item(Section):
     gains: Gains | None = Field(None, description="the differences that the figure of gains draws")
     axis: str = Field("", description="what the groups vary, for the figure over groups")
     measured_by: str | None = Field(None, description="package.module:function that measures instead of a comparison")
-    trained: bool = Field(True, description="false where data is only partitioned: then rounds describe nothing")
+    trained: bool = Field(True, description="false where nothing is trained: its description then names no rounds")
     unit: str = Field("", description="what is measured, if it is not the test accuracy")
     picture: str = Field("", description="what the picture shows that the measuring function writes to picture.png")
     small: Scale | None = None

@@ -119,7 +119,7 @@ def _over_rounds(name: str, item: Item, result: Result, group: str) -> Curves:
     target = item.target_of(group)
     levels = {} if target is None else {f"{100 * target:g} %": 100 * target}
     y_title = "test accuracy, %" + (f", mean of {smooth} rounds" if smooth > 1 else "")
-    return Curves(key, title, "Mean over seeds, with one deviation.", "round", y_title, series, levels)
+    return Curves(key, title, "Mean over seeds; a band is one deviation.", "round", y_title, series, levels)
 
 
 def _run_of(row: Row) -> str:
