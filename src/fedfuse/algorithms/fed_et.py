@@ -50,9 +50,7 @@ def fed_et(
     lam: float = 0.05,
     diversity: Literal["mass", "plain"] = "mass",
     head: int = 128,
-    distiller: Distiller = SGD(  # noqa: B008  frozen
-        lr=0.005, steps=128, batch_size=64, momentum=0.0, clip=5.0, keep_start=False
-    ),
+    distiller: Distiller = SGD(lr=0.005, steps=128, batch_size=64, momentum=0.0, clip=5.0, keep_start=False),
     samples: int = 0,
     posterior: Posterior | None = None,
     probe: int = 2000,

@@ -15,10 +15,10 @@ from fedfuse.local import CrossEntropy, Training
 @paper
 def fedavg(
     *,
-    aggregate: Aggregate = WeightedMean(),  # noqa: B008  frozen
+    aggregate: Aggregate = WeightedMean(),
     weights: OfAggregate[Weights] = None,
     buffers: OfAggregate[BufferPolicy] = None,
-    admission: Admission = AdmitAll(),  # noqa: B008  frozen
+    admission: Admission = AdmitAll(),
     drop_worst: bool = False,
 ) -> Algorithm:
     """The mean of the client models, weighted by their examples."""

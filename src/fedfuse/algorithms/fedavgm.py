@@ -16,10 +16,10 @@ from fedfuse.local import CrossEntropy, Training
 def fedavgm(
     *,
     beta: float = 0.9,
-    aggregate: Aggregate = WeightedMean(),  # noqa: B008  frozen
+    aggregate: Aggregate = WeightedMean(),
     weights: OfAggregate[Weights] = None,
     buffers: OfAggregate[BufferPolicy] = None,
-    admission: Admission = AdmitAll(),  # noqa: B008  frozen
+    admission: Admission = AdmitAll(),
     drop_worst: bool = False,
 ) -> Algorithm:
     """FedAvg with momentum at the server."""

@@ -49,7 +49,7 @@ def fedbe(
     samples: int = 10,
     anchor: bool = True,
     clients: bool = True,
-    target: Target = MeanProbs(sharpen=2.0),  # noqa: B008  frozen
+    target: Target = MeanProbs(sharpen=2.0),
     distiller: Distiller | None = None,
     probe: int = 2000,
     scale: OfPosterior[float] = None,

@@ -50,8 +50,8 @@ def feddf(
     *,
     over: Algorithm | None = None,
     preset: Literal["paper", "official-code"] = "paper",
-    target: Target = MeanLogits(),  # noqa: B008  frozen
-    distiller: Annotated[Distiller, NamedParts({"sgd": SGD_OF_TABLE_7}, {"epochs": "steps"})] = AdamCosine(),  # noqa: B008
+    target: Target = MeanLogits(),
+    distiller: Annotated[Distiller, NamedParts({"sgd": SGD_OF_TABLE_7}, {"epochs": "steps"})] = AdamCosine(),
     start: Literal["average", "previous"] = "average",
     admission: Admission | None = None,
     drop_worst: bool = False,

@@ -16,10 +16,10 @@ from fedfuse.local import CrossEntropy, Proximal, Training
 def fedprox(
     *,
     mu: float = 0.01,
-    aggregate: Aggregate = WeightedMean(),  # noqa: B008  frozen
+    aggregate: Aggregate = WeightedMean(),
     weights: OfAggregate[Weights] = None,
     buffers: OfAggregate[BufferPolicy] = None,
-    admission: Admission = AdmitAll(),  # noqa: B008  frozen
+    admission: Admission = AdmitAll(),
     drop_worst: bool = False,
 ) -> Algorithm:
     """FedAvg with a proximal term that keeps clients near the model they were sent."""

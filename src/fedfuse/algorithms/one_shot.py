@@ -23,8 +23,8 @@ WHOLE = 10**9  # more test examples than there are
 def one_shot(
     *,
     over: Algorithm | None = None,
-    target: Target = MeanProbs(sharpen=2.0),  # noqa: B008  frozen
-    distiller: Distiller = SGD(epochs=20, augment="crop:2+flip"),  # noqa: B008
+    target: Target = MeanProbs(sharpen=2.0),
+    distiller: Distiller = SGD(epochs=20, augment="crop:2+flip"),
     sharpen: OfTarget[float] = None,
     lr: OfDistiller[float] = None,
     epochs: OfDistiller[int] = None,

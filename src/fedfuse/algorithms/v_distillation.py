@@ -18,8 +18,8 @@ from fedfuse.fusion import SGD, Clients, Distilled, Distiller, MeanProbs, Target
 def v_distillation(
     *,
     over: Algorithm | None = None,
-    target: Target = MeanProbs(sharpen=2.0),  # noqa: B008  frozen
-    distiller: Distiller = SGD(epochs=20, augment="crop:2+flip"),  # noqa: B008
+    target: Target = MeanProbs(sharpen=2.0),
+    distiller: Distiller = SGD(epochs=20, augment="crop:2+flip"),
     probe: int = 2000,
     sharpen: OfTarget[float] = None,
     lr: OfDistiller[float] = None,

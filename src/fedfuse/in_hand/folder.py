@@ -80,8 +80,8 @@ def fuse_to_folder(
     *,
     validation: str | None = None,
     test: str | None = None,
-    target: Target = MeanLogits(),  # noqa: B008  frozen
-    distiller: Distiller = AdamCosine(),  # noqa: B008
+    target: Target = MeanLogits(),
+    distiller: Distiller = AdamCosine(),
     device: str = devices.AUTO,
     seed: int = 0,
     threads: int = 1,

@@ -35,9 +35,9 @@ def fuse(
     weights: Sequence[float] | None = None,
     labels: Sequence[str] | None = None,
     knows: Sequence[Known | None] | None = None,
-    target: Target = MeanLogits(),  # noqa: B008  frozen
-    loss: Loss = SoftCrossEntropy(),  # noqa: B008
-    distiller: Distiller = AdamCosine(),  # noqa: B008
+    target: Target = MeanLogits(),
+    loss: Loss = SoftCrossEntropy(),
+    distiller: Distiller = AdamCosine(),
     validation: Any = None,
     device: str | torch.device | None = None,
     seed: int = 0,

@@ -25,10 +25,10 @@ from fedfuse.fusion import SGD, Distiller, MeanLogits, Target
 @paper
 def decentralised_logits(
     *,
-    topology: Topology = Ring(),  # noqa: B008  frozen
+    topology: Topology = Ring(),
     rows: int = 1000,
-    target: Target = MeanLogits(),  # noqa: B008
-    distiller: Distiller = SGD(lr=0.1, epochs=5, batch_size=100, momentum=0.0),  # noqa: B008
+    target: Target = MeanLogits(),
+    distiller: Distiller = SGD(lr=0.1, epochs=5, batch_size=100, momentum=0.0),
     lr: OfDistiller[float] = None,
     epochs: OfDistiller[int] = None,
     batch_size: OfDistiller[int] = None,

@@ -26,8 +26,8 @@ from fedfuse.fusion import SGD, Distiller, Target
 def ds_fl(
     *,
     rows: int = 1000,
-    target: Target = EntropyReduced(),  # noqa: B008  frozen
-    distiller: Distiller = SGD(lr=0.1, epochs=5, batch_size=100, momentum=0.0),  # noqa: B008
+    target: Target = EntropyReduced(),
+    distiller: Distiller = SGD(lr=0.1, epochs=5, batch_size=100, momentum=0.0),
     reduction: OfTarget[float] = None,
     lr: OfDistiller[float] = None,
     epochs: OfDistiller[int] = None,

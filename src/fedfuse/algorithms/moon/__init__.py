@@ -26,10 +26,10 @@ def moon(
     *,
     mu: float = 1.0,
     temperature: float = 0.5,
-    aggregate: Aggregate = WeightedMean(),  # noqa: B008  frozen
+    aggregate: Aggregate = WeightedMean(),
     weights: OfAggregate[Weights] = None,
     buffers: OfAggregate[BufferPolicy] = None,
-    admission: Admission = AdmitAll(),  # noqa: B008  frozen
+    admission: Admission = AdmitAll(),
     drop_worst: bool = False,
 ) -> Algorithm:
     """FedAvg with a contrastive term: clients' features move to the global model's, away from their own last ones."""

@@ -28,7 +28,7 @@ def scaffold(
     global_lr: float = 1.0,
     weights: Weights = "uniform",
     buffers: BufferPolicy = "mean",
-    admission: Admission = AdmitAll(),  # noqa: B008  frozen
+    admission: Admission = AdmitAll(),
     drop_worst: bool = False,
 ) -> Algorithm:
     """FedAvg whose clients correct their gradients by the difference between theirs and the global gradient."""
