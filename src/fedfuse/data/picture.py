@@ -40,7 +40,10 @@ def summary(federation: Federation) -> list[Row]:
 
 
 def draw(panels: Mapping[str, tuple[Tensor, Sequence[str]]], path: Path, *, title: str = "") -> None:
-    """Write a picture to `path` (.svg, .png or .pdf): by name counts (K, C) and labels (C,), all on one scale."""
+    """Write a picture to `path` (.svg, .png or .pdf), all panels on one scale.
+
+    panels: by name, the counts (K, C) and the names of the classes (C,).
+    """
     if path.suffix not in {".svg", ".png", ".pdf"}:
         raise FedfuseError(f"{path} ends in {path.suffix!r}: a picture is .svg, .png or .pdf")
     if not panels:

@@ -20,7 +20,7 @@ from fedfuse.runs.setup import load_federation
 def measure(item: Item, scale: ScaleName, seeds: Sequence[int], folder: Path, display: Display) -> Curves:
     """Partition the data of each group for each seed, and draw the first seed's.
 
-    Groups with too many classes to name them are not drawn beside others.
+    If some groups have few enough classes to name them in the picture, only these are drawn.
     """
     curves: dict[str, dict[str, list[list[float]]]] = {}
     panels: dict[str, tuple[Tensor, tuple[str, ...]]] = {}
